@@ -8,7 +8,6 @@ from typing import Any
 from velodrome.viewer.pages.links import Served
 from velodrome.viewer.parts.render import count, number
 from velodrome.viewer.runs.known_runs import KnownRuns
-from velodrome.viewer.runs.run_summary import held
 from velodrome.viewer.runs.training_curves import PHASES, drawn, is_number, last_step, shares
 from velodrome.viewer.runs.training_run import TrainingData, TrainingRun
 
@@ -21,7 +20,7 @@ _LETTERS = "ABCDEFGHIJKL"
 def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
     """What the template needs."""
     data = run.read()
-    live = runs.summary(runs.named(run.slug)).live or held(run.path / ".lock")
+    live = runs.summary(runs.named(run.slug)).live
     return {
         "name": run.name,
         "path": str(run.path),

@@ -149,7 +149,7 @@ class KnownRuns:
         seen: list[object] = []
         for run in self.all() if runs is None else runs:
             if run.found.kind == "training" and runs is not None:
-                seen.append(self.training(run.slug).version)
+                seen.append((self.training(run.slug).version, self.summary(run).live))
             elif runs is not None:
                 seen.append(self.file(run.slug).version)
             else:

@@ -1,0 +1,150 @@
+"""Many runs in a real Chromium: picked by keyboard and compared, two transcripts, a training that is followed live."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from looking import PATIENCE_S, Looking, look_at
+from made_runs import make_run
+from trace_viewer import ROOT
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = (1440, 1024, 390)
+TRAINING = (
+    *("run=live", "num_envs=4", "env.name=extractor_hub_10", "env.agents=2", "env.max_steps=24", "policy.hidden=16"),
+    *("supervised_steps=256", "trainer.batch_size=64", "trainer.minibatch_size=32", "output.dashboard=False"),
+    *("trainer.total_timesteps=50_000_000", "trainer.checkpoint_interval=50"),
+    *("evaluator.epoch_interval=20", "evaluator.episodes=4"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four runs of the same tasks; one of them deep below."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "deep" / "er").mkdir(parents=True)
+    for name, skill in (("a", 0.2), ("b", 0.6), ("deep/er/c", 0.9), ("d", 0.5)):
+        make_run(folder / f"{name}.jsonl", skill=skill, seed=len(name) + ord(name[-1]), failed=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def look(chromium: Any, folder: Path) -> Iterator[Looking]:
+    with look_at(chromium, folder) as look:
+        yield look
+        assert look.said == []
+        assert look.outside == []
+
+
+def holds_up(look: Looking, path: str) -> None:
+    """Nothing serious for axe-core in light and dark, and no page wider than its screen."""
+    for scheme in ("light", "dark"):
+        for width in WIDTHS:
+            page = look.chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.goto(look.url + path)
+            page.wait_for_selector(".pending", state="detached")
+            assert page.evaluate("document.documentElement.scrollWidth") == width, (path, scheme, width)
+            if width != 1024:
+                found = Axe().run(page).response["violations"]
+                grave = [
+                    (each["id"], each["nodes"][0]["html"])
+                    for each in found
+                    if each["impact"] in ("serious", "critical")
+                ]
+                assert grave == [], (path, scheme, width)
+            page.close()
+
+
+def test_three_runs_are_picked_by_keyboard_and_compared(look: Looking):
+    look.goto("/?sort=name")
+    look.sees("4 runs")
+    look.press("j", "x", "j", "x", "j")
+    assert look.page.url.endswith("/?sort=name&run=a&run=b")  # what is picked is in the address
+    look.press("x")
+    assert look.words("[data-compare]") == "Compare 3"
+    look.press("c")
+    assert look.at("/compare").startswith("/compare?")
+    look.sees("30 tasks are in all runs")
+    look.sees("★")
+    assert "Tasks that differ most" in look.words()
+    slugs = re.findall(r"run=([\w-]+)", look.page.url)
+    assert slugs == ["a", "b", "d"]
+
+    look.press("u")  # back to the list, with the same three
+    look.at(r"/\?run=a")
+    assert look.page.locator("input[name=run]:checked").count() == 3
+    look.press("/")
+    look.page.keyboard.type("deep")
+    look.press("Enter")
+    look.at("q=deep")
+    look.sees("1 of 4 runs")
+    look.sees("3 picked runs not on this page")
+    holds_up(look, "/?run=a&run=b")
+    holds_up(look, "/compare?run=a&run=b&run=deep-er-c")
+
+
+def test_flipped_tasks_are_walked_through_as_pairs_of_transcripts_by_keyboard(look: Looking):
+    look.goto("/compare?run=a&run=deep-er-c")
+    look.sees("Tasks that flipped")
+    look.press("j", "Enter")
+    first = look.at(r"/pair\?a=a%3A\d+&b=deep-er-c%3A\d+")
+    assert look.page.locator(".pair mark").count() >= 2
+    heads = look.words(".pair.heads")
+    assert heads.count("Answer") == 2
+    look.press("n")
+    look.page.wait_for_url(lambda url: "/pair?" in url and not url.endswith(first))
+    second = look.page.url
+    look.press("p")
+    look.at(re.escape(first))
+    look.press("n")
+    look.page.wait_for_url(second)
+    same = look.page.locator("details.pair-same summary").first
+    same.click()
+    assert "You are a careful assistant" in look.words("details.pair-same[open] .text")
+    holds_up(look, first)
+
+    look.press("t")  # all repeats, and from there two of them
+    look.at("/task")
+    look.page.get_by_role("button", name="Two transcripts").click()
+    look.at(r"/pair\?a=deep-er-c%3A\d+&b=deep-er-c%3A\d+")
+    look.press("u")
+    look.at("/run/deep-er-c/task")
+
+
+def test_a_training_appears_is_followed_live_and_comes_to_rest(look: Looking, folder: Path):
+    look.goto("/?q=training")
+    look.sees("No run has all of these words")
+    command = [sys.executable, "-m", "velodrome.cli.main", "train", "cvc.thinky_supervised_to_ppo", *TRAINING]
+    with subprocess.Popen(
+        [*command, f"output.train_dir={folder / 'train_dir'}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
+    ) as training:  # fmt: skip
+        try:
+            look.sees("training · ")  # by itself, in a list that was open before
+            look.page.get_by_role("link", name="train_dir/live").first.click()
+            path = look.at("/training/")
+            look.sees("live: training")
+            look.sees("Evaluation, greedy")
+            look.sees("PPO")
+            before = look.words(".figures")
+            look.page.wait_for_function(
+                "text => document.querySelector('.figures').innerText.replace(/\\s+/g, ' ') !== text", arg=before
+            )
+            training.send_signal(signal.SIGINT)
+            training.wait(PATIENCE_S)
+        finally:
+            training.kill()
+    look.sees("at rest, after PPO")
+    assert "checkpoint_" in look.words()
+    look.page.get_by_text(re.compile(r"\d+ settings")).click()
+    assert "env.name" in look.words("details.how[open]")
+    holds_up(look, path)
