@@ -108,6 +108,8 @@ def checks(found: Json) -> list[Check]:
         made.append(Check("one chunk of a streamed answer, 80,000 of them over 8,000", ratio, 2.0, "x"))
     if "startup" in found:
         made.append(Check("velo --help", found["startup"]["help_s"]["median"], 0.25, "s"))
+        tab_s = found["startup"]["completion_cpu_s"]["median"]
+        made.append(Check("CPU of a completion in bash", tab_s * 1e3, 50, "ms"))
         made.append(Check("first rollout after the command", found["startup"]["first_rollout_s"]["median"], 2.0, "s"))
         cpu_s = found["startup"]["first_rollout_cpu_s"]["median"]
         made.append(Check("CPU to the first rollout, embedded", cpu_s, 0.5, "s"))

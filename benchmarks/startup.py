@@ -1,11 +1,13 @@
-"""How long a person waits: for `velo --help`, and for the first rollout of a collection."""
+"""How long a person waits: for `velo --help`, for the first rollout of a collection, and for a tab in bash."""
 
 from __future__ import annotations
 
+import resource
+import subprocess
 from pathlib import Path
 
 from benchmarks import workload
-from benchmarks.commands import velo
+from benchmarks.commands import VELO, velo
 from benchmarks.summary import Json, spread
 
 
@@ -22,4 +24,22 @@ def run(folder: Path, times: int) -> Json:
         cpus.append(first.first_cpu_s or 0.0)
         for left in folder.glob("rollouts.*"):
             left.unlink()
-    return {"help_s": spread(helps), "first_rollout_s": spread(firsts), "first_rollout_cpu_s": spread(cpus)}
+    tabs = [completion_cpu_s(folder) for _ in range(times)]
+    return {
+        "help_s": spread(helps),
+        "first_rollout_s": spread(firsts),
+        "first_rollout_cpu_s": spread(cpus),
+        "completion_cpu_s": spread(tabs),
+    }
+
+
+def completion_cpu_s(folder: Path) -> float:
+    """CPU of one completion in bash, the mean of a hundred."""
+    script = folder / "velo.bash"
+    if not script.exists():
+        script.write_bytes(subprocess.run([VELO, "completion", "bash"], capture_output=True, check=True).stdout)
+    code = f"source {script}; COMP_WORDS=(velo collect calcul) COMP_CWORD=2; for each in {{1..100}}; do _velo; done; true"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(["bash", "--norc", "-c", code], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 100
