@@ -38,7 +38,8 @@ def completion_cpu_s(folder: Path) -> float:
     script = folder / "velo.bash"
     if not script.exists():
         script.write_bytes(subprocess.run([VELO, "completion", "bash"], capture_output=True, check=True).stdout)
-    code = f"source {script}; COMP_WORDS=(velo collect calcul) COMP_CWORD=2; for each in {{1..100}}; do _velo; done; true"
+    words = "COMP_WORDS=(velo collect calcul) COMP_CWORD=2"
+    code = f"source {script}; {words}; for each in {{1..100}}; do _velo; done; true"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(["bash", "--norc", "-c", code], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
