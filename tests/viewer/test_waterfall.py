@@ -44,7 +44,7 @@ def test_a_bar_is_in_the_lane_of_its_kind_where_its_time_was():
     assert titles(root) == [
         "model: 500 ms, from 250 ms; tokens 7", "add: 10.0 ms, from 750 ms", "queue: 100 ms, from 250 ms"
     ]  # fmt: skip
-    assert root.get("aria-label") == "w: model 500 ms, tools 10.0 ms, waiting 100 ms of 1.0 s"
+    assert root.get("aria-label") == "w: model 400 ms, tools 10.0 ms, waiting 100 ms of 1.0 s"
 
 
 def test_spans_that_overlap_are_stacked_and_the_time_of_a_lane_counts_once():

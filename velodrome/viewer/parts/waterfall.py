@@ -92,7 +92,8 @@ def draw(
             rows = _merged([*rows[: MOST_ROWS - 1], _together(rows[MOST_ROWS - 1 :])])
         merged += sum(len(bar.spans) for row in rows for bar in row if len(bar.spans) > 1)
         bars = [_shown(bar, y + at * _ROW, spans, hrefs or {}) for at, row in enumerate(rows) for bar in row]
-        took = duration(_union(spans[place] for place in own))
+        waits = (span for span in spans if kind(span.name) == "wait" != name and name in map(kind, span.inside))
+        took = duration(max(_union(spans[place] for place in own) - _union(waits), 0.0))  # as `meta.timing` counts it
         lanes.append({"kind": name, "label": LABELS.get(name, name), "took": took, "y": y, "bars": bars})
         y += len(rows) * _ROW + _LANE_GAP
     shares = ", ".join(f"{lane['label']} {lane['took']}" for lane in lanes)
