@@ -23,7 +23,7 @@ from velodrome.viewer.pages.failures_page import filter_of
 from velodrome.viewer.pages.links import long, quoted, short
 from velodrome.viewer.pages.run_page import account, read_runs
 from velodrome.viewer.parts.render import number, reward_kind
-from velodrome.viewer.transcript import Block, blocks, one_line, plain, shown, title
+from velodrome.viewer.transcript import TranscriptBlock, blocks, one_line, plain, shown, title
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -370,7 +370,7 @@ def _reward(entry: Entry) -> Text:
     return Text(f"{_MARKS[kind]} {'–' if entry.reward is None else number(entry.reward)}", _STYLES[kind])
 
 
-def _drawn(block: Block, longest: int) -> Static:
+def _drawn(block: TranscriptBlock, longest: int) -> Static:
     text = Text.assemble((f"{one_line(block.title)}\n", "bold")) if block.title else Text()
     text.append(shown(block, longest), "" if block.title else "dim")
     return Static(text, classes=f"block {block.kind}")

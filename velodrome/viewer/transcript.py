@@ -36,7 +36,7 @@ def one_line(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TranscriptBlock:
     """A part of a transcript; without a title, a remark. `kind` is a role of `dialogue.ROLES`, or "call", "note", …"""
 
     kind: str
@@ -53,33 +53,33 @@ def transcript(row: Json) -> str:
     return "\n".join(lines)
 
 
-def shown(block: Block, longest: int = _LONGEST) -> str:
+def shown(block: TranscriptBlock, longest: int = _LONGEST) -> str:
     """The text of a block, safe and bounded. Pictures of an episode are both already; a remark is one line."""
     if block.kind == "episode":
         return block.text
     return one_line(block.text) if block.kind == "note" else plain(block.text, longest)
 
 
-def blocks(row: Json) -> Iterator[Block]:
+def blocks(row: Json) -> Iterator[TranscriptBlock]:
     """The parts of a transcript, in order. Their texts are as they stand in the row: not escaped."""
     facts = _facts(row)
     talk = conversation(row)
     for message in talk:
         yield from _message(message) if message.in_prompt else ()
     if facts.offered:
-        yield Block("note", "", f"(tools: {', '.join(sorted(facts.offered))})")
+        yield TranscriptBlock("note", "", f"(tools: {', '.join(sorted(facts.offered))})")
     for message in talk:
         yield from () if message.in_prompt else _message(message)
     if is_episode(row):
-        yield Block("episode", "episode", "\n".join(episode_lines(row)))
+        yield TranscriptBlock("episode", "episode", "\n".join(episode_lines(row)))
     if facts.status == "incomplete":
         what = "stopped" if facts.stopped_by in BETWEEN_TURNS else "cut off"
-        yield Block("note", "", f"({what}: {facts.stopped_by or 'no reason given'})")
+        yield TranscriptBlock("note", "", f"({what}: {facts.stopped_by or 'no reason given'})")
     if facts.failed:
         attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
-        yield Block("failed", f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
+        yield TranscriptBlock("failed", f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
     else:
-        yield Block("score", "score", "\n".join(_score(facts)))
+        yield TranscriptBlock("score", "score", "\n".join(_score(facts)))
 
 
 def _facts(row: Json) -> RowFacts:
@@ -100,14 +100,14 @@ def title(row: Json) -> str:
     return " · ".join(parts)
 
 
-def _message(message: ShownMessage) -> Iterator[Block]:
+def _message(message: ShownMessage) -> Iterator[TranscriptBlock]:
     if message.aloud:
         speaker = "tool result" if message.role == "tool" else message.role
-        yield Block(message.role, f"{speaker} · {message.name}" if message.name else speaker, message.aloud)
+        yield TranscriptBlock(message.role, f"{speaker} · {message.name}" if message.name else speaker, message.aloud)
     for call in message.calls:
-        yield Block("call", f"tool call · {call.name}", call.raw)
+        yield TranscriptBlock("call", f"tool call · {call.name}", call.raw)
         if call.aloud is not None:
-            yield Block("tool", f"tool result · {call.name}", call.aloud)
+            yield TranscriptBlock("tool", f"tool result · {call.name}", call.aloud)
 
 
 def _score(facts: RowFacts) -> Iterator[str]:
