@@ -227,7 +227,7 @@ def _union(spans: Iterator[ShownSpan]) -> float:
 
 
 def _ticks(total_ms: float) -> list[Json]:
-    """Times along the axis; each has the zoom from which it is shown. At the last one, every second line has its time."""
+    """Times along the axis; each has the zoom from which it is shown. At the last, every second has its time."""
     finest = 4 * ZOOMS[-1]
     levels = [next(zoom for zoom in ZOOMS if at % (finest // (4 * zoom)) == 0) for at in range(finest + 1)]
     return [
