@@ -108,6 +108,12 @@ def test_nothing_in_a_formula_is_hidden_coloured_moved_or_markup():
     assert not any("99" in (value or "") for _, attrs in page.tags for value in attrs.values())
 
 
+def test_references_and_footnotes_stay_where_they_are_written():
+    page = parsed(rich_text("**x** [a][1] [^2]\n\n[1]: https://x.org/kept\n[^2]: a note\n"))
+    assert page.links() == ["https://x.org/kept"]
+    assert page.words == "x [a][1] [^2] [1]: https://x.org/kept [^2]: a note"
+
+
 def test_plain_text_is_left_plain():
     for text in ("", "  \n", "just words", "two\nlines and 2 * 3 < 7 & more", "a_b_c = 4", "x" * (MOST_TEXT + 1)):
         assert rich_text(text) is None
@@ -215,6 +221,10 @@ PARTS = [
     (
         {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}},
         Attachment("image", "x.org", href="https://x.org/a.png", note="not loaded"),
+    ),
+    (
+        {"type": "image_url", "image_url": {"url": "https://x.org/\u202egnp"}},
+        Attachment("image", "x.org", note="not loaded"),
     ),
     (
         {"type": "image_url", "image_url": {"url": "javascript:alert(1)"}},

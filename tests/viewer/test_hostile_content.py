@@ -118,6 +118,8 @@ BOMBS = {
     "formulas": "$x$ " * (MOST_TEXT // 4),
     "columns": "|a" * 15_000 + "\n" + "|-" * 15_000 + "|\n",
     "cells": "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|\n" * 3_000,
+    "wide rows": "|a" * 20 + "|\n" + "|-" * 20 + "|\n" + f"{'a' * 28}\n" * 1_100,
+    "nested brackets": "**x** " + "[" * 13 + "a" + "]" * 13,
     "angles": "<" * MOST_TEXT,
     "lines": "a\n" * (MOST_TEXT // 2),
     "long": "*a* " * MOST_TEXT,

@@ -18,7 +18,7 @@ from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters
-_LONGEST_LINE = 1_000
+_LONGEST_LINE = 800
 _MOST = {"/*": 200, "<!--": 200, "<<": 200}  # beginnings whose end a lexer looks for from each of them
 _GAP = re.compile(r"\s{200}")
 
