@@ -125,7 +125,7 @@ def _alike(
 
 def _tasks(groups: Sequence[RolloutGroup], shared: Sequence[str]) -> tuple[list[Json], int]:
     """The tasks with the widest pass rates apart, and how many differ at all."""
-    rows = []
+    rows: list[Json] = []
     for task in shared:
         places = [group.tasks[task] for group in groups]
         tried = [group.tried[place] for group, place in zip(groups, places, strict=True)]

@@ -60,7 +60,7 @@ class Handlers:
         if len(alone) == 1 and not request.query_params:
             return RedirectResponse(address_of(alone[0]))
         query = request.query_params
-        frame = {"version": self._runs.version(), "pulse": Served("").pulse()}
+        frame: Json = {"version": self._runs.version(), "pulse": Served("").pulse()}
         values = runs_page(self._runs, query.getlist("run"), address_in(request))
         return HTMLResponse(rendered("runs.html", "runs", Served(""), **frame, **values))
 
@@ -94,7 +94,8 @@ class Handlers:
         if len(files) > 2:
             values = several_page(files, address_in(request))
             return HTMLResponse(rendered("several.html", "compare", Served(""), **frame, **values))
-        values = compare_page([run for run in self._runs.all() if run.found.kind in kinds], *files, address_in(request))
+        a, b = files
+        values = compare_page([run for run in self._runs.all() if run.found.kind in kinds], a, b, address_in(request))
         return HTMLResponse(rendered("compare.html", "compare", Served(files[1].slug), **frame, **values))
 
     def pair(self, request: Request) -> Response:

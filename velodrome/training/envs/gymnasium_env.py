@@ -156,8 +156,9 @@ class GymnasiumEnv(ResetOnly):
             frame = singles[env].render() if singles and singles[env].render_mode == "rgb_array" else None
         except gymnasium.error.Error:  # its renderer is not installed
             frame = None
-        whole = isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8 and frame.shape[2] == 3
-        return frame if whole and frame.size else None
+        if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8 and frame.shape[2] == 3:
+            return frame if frame.size else None
+        return None
 
     def close(self) -> None:
         self._envs.close()

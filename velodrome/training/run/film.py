@@ -56,7 +56,8 @@ def smaller(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return picture
     height, width = (max(side // every, 1) for side in picture.shape[:2])
     squares = picture[: height * every, : width * every].reshape(height, -1, width, min(every, picture.shape[1]), 3)
-    return squares.mean((1, 3)).astype(np.uint8)
+    result: NDArray[np.uint8] = squares.mean((1, 3)).astype(np.uint8)
+    return result
 
 
 def png(picture: NDArray[np.uint8]) -> bytes:

@@ -22,7 +22,6 @@ Side = tuple[ViewedFile, int]
 
 _MOST_REPEATS = 24  # to choose from, of either side
 _MOST_STEPS = 50  # rollouts looked at for the next one that both runs have
-_ANSWER = {"over": 900, "head": 300, "tail": 500}
 
 
 def pair_page(a: Side, b: Side) -> Json:
@@ -69,7 +68,7 @@ def _side(letter: str, source: ViewedFile, entry: Entry, row: Json) -> Json:
         "state": entry.state,
         "reward": entry.reward,
         "about": about,
-        "answer": folded(entry.error or "" if failed else final_answer(row).strip(), **_ANSWER),
+        "answer": folded(entry.error or "" if failed else final_answer(row).strip(), over=900, head=300, tail=500),
         "failed": failed,
     }
 

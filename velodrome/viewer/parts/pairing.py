@@ -102,11 +102,10 @@ def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
         work -= cost
         codes = [*SequenceMatcher(None, *inner, autojunk=True).get_opcodes()]
     sides: list[list[Stretch]] = []
-    for words, middle, place in ((left, inner[0], 1), (right, inner[1], 3)):
+    ranges = [[(kind, i, j) for kind, i, j, _, _ in codes], [(kind, i, j) for kind, _, _, i, j in codes]]
+    for words, middle, own in zip((left, right), inner, ranges, strict=True):
         parts = [("same", words[:start])]
-        parts += [
-            ("same" if code[0] == "equal" else "changed", middle[code[place] : code[place + 1]]) for code in codes
-        ]
+        parts += [("same" if kind == "equal" else "changed", middle[i:j]) for kind, i, j in own]
         parts.append(("same", words[len(words) - end :] if end else []))
         sides.append([each for kind, part in parts if part for each in _stretches(kind, "".join(part))])
     return sides, work

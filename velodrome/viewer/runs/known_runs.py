@@ -56,6 +56,7 @@ class KnownRuns:
         self._runs = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self._given}
         self._training: dict[str, TrainingRun] = {}
         self._summaries = RunSummaries()
+        self._fresh: dict[str, RunSummary] = {}  # of runs that are not open, since the last look at the folders
         self._scanned_at = -_RESCAN_S
 
     def start(self) -> None:
@@ -79,7 +80,7 @@ class KnownRuns:
                 for found in (run for folder in self.folders for run in folder.runs()):
                     slug = self._slug(found)
                     runs.setdefault(slug, KnownRun(slug, found))
-                self._runs, self._scanned_at = runs, self._clock()
+                self._runs, self._scanned_at, self._fresh = runs, self._clock(), {}
             return list(self._runs.values())
 
     def _slug(self, found: FoundRun) -> str:
@@ -140,9 +141,12 @@ class KnownRuns:
 
     def summary(self, run: KnownRun) -> RunSummary:
         """The line about a run: of one that is open what its index says, of others what is written beside it."""
-        summary = self._summaries.of(run.found)
         source = self._open.get(run.slug)
-        return summary if source is None else _of_open(source, summary)
+        if source is not None:
+            return _of_open(source, self._summaries.of(run.found))
+        if run.slug not in self._fresh:
+            self._fresh[run.slug] = self._summaries.of(run.found)
+        return self._fresh[run.slug]
 
     def version(self, runs: Sequence[KnownRun] | None = None) -> str:
         """Changes whenever a list of the runs would, or of some of them a page about these."""
@@ -179,8 +183,8 @@ def _of_open(source: ViewedFile, summary: RunSummary) -> RunSummary:
     if source.behind:
         return replace(summary, note=note or "being indexed")
     mean, pass_1 = source.index().histogram("reward").mean, metrics.get("pass@1")
-    rates = {"reward": mean, "pass_1": pass_1 if isinstance(pass_1, int | float) else None}
-    return replace(summary, **rates, kept=state.rows, failed=state.failed, note=note)
+    rate = pass_1 if isinstance(pass_1, int | float) else None
+    return replace(summary, reward=mean, pass_1=rate, kept=state.rows, failed=state.failed, note=note)
 
 
 def _digest(path: Path) -> str:

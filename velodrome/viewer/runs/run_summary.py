@@ -50,14 +50,17 @@ class RunSummaries:
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._files: dict[Path, list[str]] = {}
         self._known: dict[Path, tuple[list[Stamp], RunSummary, bool]] = {}
 
     def of(self, run: FoundRun) -> RunSummary:
         """The line about a run as its files are now."""
         training = run.kind == "training"
-        main = run.path / METRICS if training else run.path
-        others = [run.path / SETTINGS, run.path / ".lock"] if training else [beside(run.path, kind) for kind in _KINDS]
-        stamps = [_stamp(path) for path in (main, *others)]
+        if run.path not in self._files:
+            others = [beside(run.path, kind) for kind in _KINDS]
+            files = [run.path / METRICS, run.path / SETTINGS] if training else [run.path, *others]
+            self._files[run.path] = [str(path) for path in files]
+        stamps = [_stamp(path) for path in self._files[run.path]]
         known = self._known.get(run.path)
         if known is None or known[0] != stamps:
             made = _of_training(run.path) if training else (_of_rollouts(run.path, stamps), _over(run.path, stamps))
@@ -70,7 +73,7 @@ class RunSummaries:
         return replace(summary, at=(stamps[0] or (0, 0))[0] / 1e9, size=(stamps[0] or (0, 0))[1], live=live)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: str) -> Stamp:
     try:
         status = os.stat(path)
     except OSError:
