@@ -103,7 +103,7 @@ def test_two_repeats_of_a_task_are_chosen_on_its_page_and_a_failed_one_says_why(
         task = page_at(client, "/run/b/task?id=task-000")
         assert [attrs["value"] for tag, attrs in task.tags if tag == "option"] == 2 * ["b:1", "b:4", "b:f1"]
         pair = page_at(client, "/pair?a=b:f1&b=b:4")
-        assert "Why it failed POST http://127.0.0.1:8155" in pair.words
+        assert "Why it failed model: POST http://127.0.0.1:8155" in pair.words
         assert "/pair?a=b%3Af1&b=b%3A1" in pair.links()
 
 
