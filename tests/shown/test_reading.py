@@ -273,7 +273,7 @@ def test_it_fits_every_screen_and_axe_finds_nothing_serious(look: Looking, schem
             page = look.chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page.goto(look.url + way)
             assert page.evaluate("document.documentElement.scrollWidth") == width, (way, width)
-            if width == 1440 or (width == 390 and "find" in way):
+            if width != 1024 and way == "/run/r/rollout/5":  # the others are made of the same parts
                 if width == 1440:
                     page.keyboard.press("a")
                 found = Axe().run(page).response["violations"]
