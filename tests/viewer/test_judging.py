@@ -50,7 +50,8 @@ def test_a_plain_form_saves_and_leads_back(client: TestClient, run: Path):
     assert "anna ★★★★ ☆ good lucky a b" in page.words
     assert "Change your judgement" in page.words
     assert 'value="4" checked' in client.get(PLACE).text
-    assert page_at(client, "/run/baseline/rollouts?q=tag:lucky").words.count("task-009/0") == 1
+    listed = page_at(client, "/run/baseline/rollouts?q=tag:lucky").words
+    assert (listed.count("task-009/0"), "finished 4 good, lucky task-009/0" in listed) == (1, True)
     client.post(FORM, data=fields(client))  # everything emptied takes it back
     assert said(run) == {}
 

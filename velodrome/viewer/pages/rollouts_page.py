@@ -66,7 +66,7 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
         page = index.page(query, sort, limit=PAGE)
     here = {"q": address.q, "sort": str(sort)}
     names = index.names()
-    columns, wrong = chosen_columns(address.cols, names, sort)
+    columns, wrong = chosen_columns(address.cols, names, sort, judged=bool(source.judgements.known))
     problems += wrong
     return {
         "q": typed(address.q),

@@ -41,10 +41,10 @@ class ListColumn:
         return _HEADINGS.get(self.name, self.name)
 
 
-def standard_columns(names: FieldNames) -> list[str]:
-    """Those of a list that nobody chose columns for."""
+def standard_columns(names: FieldNames, *, judged: bool) -> list[str]:
+    """Those of a list that nobody chose columns for; with people's judgement if there is any."""
     expected = ["expected"] if _expected(names) else []
-    return ["reward", "prompt", "answer", *expected, *_HEADINGS, "outcome", "key"]
+    return ["reward", "prompt", "answer", *expected, *_HEADINGS, "outcome", *(["rating", "tag"] * judged), "key"]
 
 
 def choices(names: FieldNames) -> list[tuple[str, list[str]]]:
@@ -55,14 +55,16 @@ def choices(names: FieldNames) -> list[tuple[str, list[str]]]:
     return [("Of the rollout", own), ("Texts", texts), ("Numbers", numbers)]
 
 
-def chosen_columns(cols: str, names: FieldNames, sort: Sort) -> tuple[list[ListColumn], list[str]]:
+def chosen_columns(
+    cols: str, names: FieldNames, sort: Sort, *, judged: bool = False
+) -> tuple[list[ListColumn], list[str]]:
     """The columns that an address asks for, and what is wrong with it. The field sorted by is always among them."""
     problems = []
     wanted = list(dict.fromkeys(name for name in cols.split(",") if name))[:_MOST_COLUMNS]
     known = [name for _, group in choices(names) for name in group]
     for name in [name for name in wanted if name not in known]:
         problems.append(f'cols: no field "{name:.60}"{hint(name, known)}')
-    shown = [name for name in wanted if name in known] or standard_columns(names)
+    shown = [name for name in wanted if name in known] or standard_columns(names, judged=judged)
     if sort.field != "number" and sort.field not in shown and sort.field in known:
         shown.append(sort.field)
     return [_column(name, names) for name in shown], problems
