@@ -24,7 +24,8 @@ from velodrome.training.settings import RunSettings
 DOCS = Path(__file__).parent.parent / "docs"
 MARK = re.compile(r"(<!-- write (\w+) ?(\S*) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 GROUPS = {
-    "Calls": "collect rollout verify read judgements metrics compare check profile export merge serve view train examine",
+    "Calls": "collect rollout verify read judgements metrics compare check profile export merge serve view train"
+    " examine",
     "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel",
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from pages import DOCS, ROOT
+from pages import DOCS, PAGES, ROOT
 from patience import DEADLINE_S
 from trace_viewer import browser
 
@@ -126,6 +126,23 @@ def test_nothing_in_angle_brackets_is_taken_for_a_tag(site: Path):
     articles = {path.name: path.read_text().partition("<article")[2] for path in site.rglob("*.html")}
     used = {name: set(re.findall(r"<([a-z]\w*)", text.partition("</article>")[0])) for name, text in articles.items()}
     assert {name: tags - ours for name, tags in used.items() if tags - ours} == {}
+
+
+def test_every_picture_is_small_is_there_in_light_and_dark_and_is_shown():
+    pictures = DOCS / "pictures"
+    sizes = {path.name: path.stat().st_size for path in pictures.iterdir()}
+    assert sizes
+    assert {name: size for name, size in sizes.items() if size > 150_000} == {}
+    assert sum(sizes.values()) < 2_000_000
+    shown: set[str] = set()
+    for page in PAGES:
+        both = re.findall(
+            r'srcset="([^"]+)-dark\.png">\n +<img alt="[^"]+" src="([^"]+)-light\.png">', page.read_text()
+        )
+        assert [dark for dark, light in both if dark != light] == []
+        assert [dark for dark, _ in both if (page.parent / dark).resolve().parent != pictures] == []
+        shown |= {Path(dark).name for dark, _ in both}
+    assert sorted(sizes) == sorted(f"{name}-{scheme}.png" for name in shown for scheme in ("dark", "light"))
 
 
 def test_a_broken_link_a_missing_heading_and_a_page_without_a_place_are_seen(tmp_path: Path):
