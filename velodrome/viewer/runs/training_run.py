@@ -34,7 +34,7 @@ _TRACE = re.compile(r"profiler_trace_\d+\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class RunFile:
+class FolderFile:
     """A file in the folder of a run; of a checkpoint also the step."""
 
     name: str
@@ -53,9 +53,9 @@ class TrainingData:
     scanned: int = 0
     size: int = 0
     settings: Json = field(default_factory=dict)
-    checkpoints: list[RunFile] = field(default_factory=list)
-    episodes: list[RunFile] = field(default_factory=list)
-    traces: list[RunFile] = field(default_factory=list)
+    checkpoints: list[FolderFile] = field(default_factory=list)
+    episodes: list[FolderFile] = field(default_factory=list)
+    traces: list[FolderFile] = field(default_factory=list)
 
 
 class TrainingRun:
@@ -172,7 +172,7 @@ def _samples(fd: int, size: int) -> list[Json]:
     return lines
 
 
-def _files(folder: Path) -> list[RunFile]:
+def _files(folder: Path) -> list[FolderFile]:
     result = []
     try:
         with os.scandir(folder) as entries:
@@ -182,13 +182,13 @@ def _files(folder: Path) -> list[RunFile]:
                 if entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
                     step = _CHECKPOINT.fullmatch(entry.name)
-                    result.append(RunFile(entry.name, status.st_size, status.st_mtime, int(step[1]) if step else 0))
+                    result.append(FolderFile(entry.name, status.st_size, status.st_mtime, int(step[1]) if step else 0))
     except OSError:
         pass
     return sorted(result, key=lambda file: file.name)
 
 
-def _matching(files: list[RunFile], pattern: re.Pattern[str]) -> list[RunFile]:
+def _matching(files: list[FolderFile], pattern: re.Pattern[str]) -> list[FolderFile]:
     return [file for file in files if pattern.fullmatch(file.name)]
 
 
