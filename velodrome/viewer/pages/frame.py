@@ -16,7 +16,7 @@ Json = dict[str, Any]
 def rendered(
     template: str, here: str, links: Links, *, source: ViewedFile | None = None, several: bool = False, **values: Any
 ) -> str:
-    """A page with its frame. A static copy passes `frame`: the style and script each of its pages carries."""
+    """A page with its frame. A static copy passes `frame`: the mark and the policy of its pages."""
     around: Json = {"version": "", "pulse": "", "frame": None, "run": None}
     around |= {"tabs": [], "notes": [], "alarm": None, "state": None}
     if source is not None:
