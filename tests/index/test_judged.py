@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,7 @@ from velodrome.index import FAILED, Index, Query, Sort, matching_lines
 from velodrome.records.people.judgements import make_judgement, save_judgement
 
 AT = 1_790_000_000.0
+TASK = {"responses_create_params": {"input": "?"}}
 
 
 @pytest.fixture
@@ -131,3 +133,20 @@ def test_judgements_are_read_printed_and_compared(judged: Path, capsys: pytest.C
     lines = capsys.readouterr().out.splitlines()
     assert (lines[0], lines[1].startswith("a/1,ben,")) == ("key,by,at,rating,tags,note", True)
     assert main(["judgements", str(judged.with_name("r.notes.jsonl"))]) == 2
+
+
+def test_overwriting_the_rollouts_keeps_what_was_said_of_the_old_ones(tmp_path: Path):
+    async def agent(task: dict[str, object]) -> dict[str, object]:
+        return {"output": "an answer", "reward": 1.0}
+
+    def collect(**settings: bool) -> None:
+        asyncio.run(velo.collect([{"id": "a", **TASK}], agent, out=path, progress=False, **settings))
+
+    path = tmp_path / "r.jsonl"
+    collect()
+    [made] = velo.read(path)
+    save_judgement(path, make_judgement("a/0", "anna", rating=5, finished_at=made.row["meta"]["finished_at"]))
+    said = path.with_name("r.notes.jsonl").read_bytes()
+    assert found(path, "rating:5") == [1]
+    collect(overwrite=True)
+    assert (found(path, "judged:yes"), path.with_name("r.notes.jsonl").read_bytes()) == ([], said)
