@@ -26,7 +26,7 @@ def step(*words: str) -> int:
 
 
 def demo() -> int:
-    """Pull, collect, show one, and say what to look at; nothing is opened."""
+    """Pull, collect, and say what to look at; nothing is opened."""
     if step("model", "pull"):
         return 1
     began = time.monotonic()
@@ -37,8 +37,6 @@ def demo() -> int:
     took = time.monotonic() - began
     if code not in (0, 4) or not OUTPUT.stat().st_size:
         return code
-    if step("show", str(OUTPUT), "1"):
-        return 1
     reward = json.loads((FOLDER / "rollouts.metrics.json").read_text())["reward"]
     rollouts = sum(1 for _ in OUTPUT.open())
     say(

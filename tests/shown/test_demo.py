@@ -28,7 +28,6 @@ def test_the_demo_collects_with_a_real_model_and_earns_some_of_the_reward(workpl
     assert verdict["bound"] == ("model" if len(rows) >= FEWEST else "unknown"), verdict["paragraph"]
     assert not [advice for advice in verdict["advice"] if advice["predicted_rollouts_per_s"] is not None]
     assert "Collecting rollouts:" in done.stderr
-    assert "[tool call · calculator]" in done.stdout
-    last_screen = done.stdout.split("───")[-1] + done.stderr.split("rollouts of a real model")[-1]
-    assert "velo view demo/rollouts.jsonl" in last_screen  # offered, not opened
-    assert len(last_screen.splitlines()) <= 24
+    end = done.stderr.split("rollouts of a real model")[-1]
+    assert "velo view demo/rollouts.jsonl" in end  # offered, not opened
+    assert len(end.splitlines()) <= 6  # below a table of up to 18 lines, which is on a terminal only
