@@ -81,20 +81,22 @@ def test_bash_completes_verbs_options_settings_values_names_and_files(scripts: d
     assert completed_in_bash(script, ["velo", ""]) == {*VERBS, "--help", "--version"}
 
 
-def test_a_tab_in_bash_completes_the_command_that_is_typed(scripts: dict[str, Path]):
-    with Screen([need("bash"), "--norc", "--noprofile", "-i"], cwd=scripts["bash"].parent, env={"PS1": "> "}) as screen:
-        screen.type(f"source {scripts['bash']}; echo re''ady\n")
+@pytest.mark.parametrize(
+    ("command", "before"),
+    [
+        (("bash", "--norc", "--noprofile", "-i"), "true"),
+        (("zsh", "-f", "-i"), "autoload -Uz compinit && compinit -u -D"),
+    ],
+    ids=("bash", "zsh"),
+)
+def test_a_tab_completes_the_command_that_is_typed(scripts: dict[str, Path], command: Sequence[str], before: str):
+    shell, *flags = command
+    script = scripts[shell]
+    with Screen([need(shell), *flags], cwd=script.parent, env={"PS1": "> "}) as screen:
+        screen.type(f"{before} && source {script}; velo() {{ echo \"ran: $*\"; }}; echo re''ady\n")
         screen.wait_for("ready")
-        screen.type("echo velo; velo collect calcul\t+num_rep\t4 my_t\t")
-        screen.wait_for("velo collect calculator +num_repeats=4 my_tasks.jsonl ")
-
-
-def test_zsh_completes_the_command_that_is_typed(scripts: dict[str, Path]):
-    with Screen([need("zsh"), "-f", "-i"], cwd=scripts["zsh"].parent, env={"PS1": "> "}) as screen:
-        screen.type(f"autoload -Uz compinit && compinit -D && source {scripts['zsh']}; echo re''ady\n")
-        screen.wait_for("ready")
-        screen.type("velo colle\tcalcul\t+num_rep\t4 my_t\t")
-        screen.wait_for("velo collect calculator +num_repeats=4 my_tasks.jsonl ")
+        screen.type("velo colle\tcalcul\t+num_rep\t4 my_t\t\n")
+        screen.wait_for("ran: collect calculator +num_repeats=4 my_tasks.jsonl")
 
 
 def test_fish_completes_verbs_options_settings_values_names_and_files(scripts: dict[str, Path]):
