@@ -30,7 +30,7 @@ def diff_lines(text: str) -> Markup | None:
 def _lines(text: str) -> Iterator[str]:
     old = new = 0  # lines of the hunk that are still to come
     for line in text.removesuffix("\n").split("\n"):
-        hunk = _HUNK.match(line) if old <= 0 and new <= 0 else None
+        hunk = _HUNK.match(line)
         kind = ""
         if hunk is not None:
             old, new = (int(count) if count is not None else 1 for count in hunk.groups())

@@ -109,11 +109,12 @@ def _string(text: str, key: str) -> str:
         return f'<div>{key}<img src="{src}" alt="image"></div>'
     if len(text) <= _LONG and text.count("\n") <= 5:
         return f"<div>{key}{_coloured(text)}</div>"
-    told = f'{visible(" ".join(text[:160].split())[:80])}… <span class="j-size">{many(len(text), "character")}</span>'
+    start = visible(" ".join(text[:160].split())[:80])
+    told = f'<span class="j-text j-start">{start}…</span> <span class="j-size">{many(len(text), "character")}</span>'
     left = len(text) - _LONGEST
     rest = f'<span class="cut">{many(left, "character")} are left out here</span>' if left > 0 else ""
     return (
-        f'<details><summary>{key}<span class="j-text">{told}</span></summary>'
+        f"<details><summary>{key}{told}</summary>"
         f'<div class="j-in j-text">{visible(text[:_LONGEST])}{rest}</div></details>'
     )
 
