@@ -100,7 +100,7 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
     db = columns.connection
     mask: Mask
     if (values := columns.outside_texts(term.field)) is not None:
-        mask = columns.mask(_having(values, term))
+        mask = _having(columns, values, term)
     elif term.field == "state":
         mask = columns["state"] == STATES.index(term.value) if term.op != ANY else np.ones(len(columns), bool)
     elif term.field == "error":
@@ -117,13 +117,14 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
     return mask
 
 
-def _having(values: TextValues, term: Matched) -> Column:
-    """The entries that have a value that a term allows, by number."""
+def _having(columns: Columns, values: TextValues, term: Matched) -> Mask:
+    """The entries that have a value that a term allows."""
     part = _folded(term.value)
-    allowed = [
-        text for text in values if term.op == ANY or (text == term.value if term.op == "=" else part in _folded(text))
-    ]
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *(values[text] for text in allowed)]))
+    mask = np.zeros(len(columns), bool)
+    for text in values:
+        if term.op == ANY or (text == term.value if term.op == "=" else part in _folded(text)):
+            mask[columns.positions(values[text])] = True
+    return mask
 
 
 def _folded(text: str) -> str:
