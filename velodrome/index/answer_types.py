@@ -61,6 +61,7 @@ class Page(Generic[T]):
     next: str | None = None
     previous: str | None = None
     note: str | None = None
+    waiting: bool = False  # for a field that is still being computed: nothing is listed yet
 
 
 @dataclass(frozen=True, slots=True)

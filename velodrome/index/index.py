@@ -291,7 +291,7 @@ class Index:
         try:
             return self._query(answer)
         except NotYet as error:
-            return Page((), note=error.problems[0])
+            return Page((), note=error.problems[0], waiting=True)
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
         return self._read(lambda connection: answer(Columns(connection, self._outside)))

@@ -77,7 +77,7 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
             (label, links.rollouts(q=each, sort=str(sort)), each == address.q.strip()) for label, each in _FILTERS
         ],
         "fields": names,
-        "tally": _tally(source, query),
+        "tally": "counting" if page.waiting else _tally(source, query),
         "here_url": links.rollouts(**here),
         "cols": ",".join(column.name for column in columns) if address.cols else "",
         "columns": [_heading(column, links, address.q, sort) for column in columns],

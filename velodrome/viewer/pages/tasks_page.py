@@ -42,7 +42,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "instead": "Shown from the start, by pass rate." if query.terms else "All tasks are shown.",
         "names": names,
         "filtered": bool(query.terms),
-        "tally": _tally(source, query),
+        "tally": "counting" if page.waiting else _tally(source, query),
         "note": page.note,
         "rows": page.entries,
         "columns": _columns(links, q, sort, filtered=bool(query.terms)),
