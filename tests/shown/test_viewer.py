@@ -117,7 +117,7 @@ def test_text_is_searched_for_and_a_mistake_is_explained(look: Looking, baseline
 
 def test_two_runs_are_compared_and_a_flipped_task_is_opened(look: Looking):
     look.goto("/")
-    look.page.get_by_role("link", name="Compare two").click()
+    look.page.get_by_role("button", name="Compare").click()
     look.sees("Tasks that flipped")
     assert "B is better: reward +" in look.words()
     look.page.get_by_role("link", name="worse").click()
@@ -125,7 +125,7 @@ def test_two_runs_are_compared_and_a_flipped_task_is_opened(look: Looking):
     look.page.get_by_role("link", name="better").click()
     look.at("only=better")
     look.page.locator("#flips a.link").first.click()
-    assert look.at("/task").startswith("/run/candidate/task?id=task-")
+    assert look.at("/pair").startswith("/pair?a=baseline%3A")
     look.page.go_back()
     look.at("only=better")
     look.page.locator("#flips").get_by_role("link", name="rollouts").first.click()
