@@ -140,3 +140,11 @@ def test_the_statistics_of_no_tasks_have_no_lengths(rollouts: Path, capsys: pyte
     out, err = capsys.readouterr()
     assert [line.split()[-1] for line in out.splitlines() if line.startswith("prompt characters")] == ["none"]
     assert err == "velo: t.jsonl: no tasks in it\n"
+
+
+def test_a_filter_may_begin_with_a_minus(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [{"output": [], "reward": reward, "meta": {"key": f"t{reward}/0"}} for reward in (0.0, 1.0)]
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    assert main(["view", str(path), "--export", str(tmp_path / "copy"), "--where", "-reward<1"]) == 0
+    assert "1 rollout on" in capsys.readouterr().err

@@ -142,7 +142,7 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     for name, each in ordered_fields(model).items():
         names[each.alias or name] = _shown(each.alias or name, each)
         _add(parser, each.alias or name, each)
-    parsed, unknown = parser.parse_known_intermixed_args(list(argv))
+    parsed, unknown = parser.parse_known_intermixed_args(_filters_joined(argv))
     values = {name: value for name, value in vars(parsed).items() if value is not None and value != []}
     flags_first = [word for word in unknown if word.startswith("-")] or unknown  # a word after one is its value
     problems = [_unknown(word, names.values()) for word in flags_first]
@@ -153,6 +153,18 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     if problems:
         raise InputError(*(f"{problem} (see {prog} --help)" for problem in problems))
     return flags
+
+
+def _filters_joined(argv: Sequence[str]) -> list[str]:
+    """`--where -tag:bad` as `--where=-tag:bad`: a filter may begin with a minus, which is not another flag."""
+    words: list[str] = []
+    for word in argv:
+        negated = word.startswith("-") and not word.startswith("--")
+        if negated and words and words[-1] == "--where":
+            words[-1] = f"--where={word}"
+        else:
+            words.append(word)
+    return words
 
 
 class _VerbParser(argparse.ArgumentParser):
