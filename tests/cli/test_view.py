@@ -127,7 +127,7 @@ def test_a_token_in_the_environment_is_asked_for(run: Path):
 def test_a_copy_is_written_and_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["view", str(run), "--export", str(tmp_path / "copy"), "--where", "reward>=0", "--limit", "4"]) == 0
     out, err = capsys.readouterr()
-    pages = len(list((tmp_path / "copy").iterdir()))
+    pages = len(list((tmp_path / "copy").glob("*.html")))
     more = "more of them match: --limit takes more"
     assert (out, err) == ("", f"{tmp_path / 'copy' / 'index.html'}: 4 rollouts on {pages} pages; {more}\n")
     assert (tmp_path / "copy" / "rollouts.html").exists()
