@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from looking import CONTRAST, UNNAMED, Looking, keep, look_at
+from looking import Looking, keep, look_at
 from made_runs import HOSTILE, hostile_row, make_run, rollout, rows_of, write
 
 pytestmark = pytest.mark.slow
@@ -225,31 +225,3 @@ def test_without_scripts_everything_is_still_there(look: Looking):
     page.get_by_role("link", name="Next").click()
     assert "Final answer" in page.inner_text("main")
     context.close()
-
-
-PAGES = {
-    "runs": "/",
-    "run": "/run/baseline",
-    "rollouts": "/run/baseline/rollouts?q=reward%3C1&sort=-tokens",
-    "rollout": "/run/baseline/rollout/3",
-    "failed": "/run/baseline/rollout/f1",
-    "tasks": "/run/baseline/tasks",
-    "task": "/run/baseline/task?id=task-012",
-    "failures": "/run/baseline/failures",
-    "compare": "/compare?a=baseline&b=candidate",
-}
-
-
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_fits_can_be_read_and_is_kept_as_a_picture(look: Looking, name: str):
-    keep(look, name, PAGES[name])
-    for scheme in ("light", "dark"):
-        page = look.open(scheme, "desktop")
-        page.goto(look.url + PAGES[name])
-        page.wait_for_selector(".pending", state="detached")
-        assert page.evaluate(CONTRAST) == [], (name, scheme)
-        assert page.evaluate(UNNAMED) == 0
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip"
-        page.close()
-    assert (look.said, look.outside) == ([], [])

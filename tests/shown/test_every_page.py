@@ -1,0 +1,110 @@
+"""Every kind of page in a real Chromium: axe-core finds nothing serious, in light and dark, and nothing is wider than
+the screen, at three widths.
+
+VELODROME_SCREENSHOTS=folder keeps what they look like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from looking import Looking, look_at
+from made_pages import PAGES, STATIC, make_folder
+from trace_viewer import keep_screenshot
+
+from velodrome.cli.main import main
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = (1440, 1024, 390)
+SCREENSHOTS = os.environ.get("VELODROME_SCREENSHOTS")
+RULES = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    "resultTypes": ["violations"],
+}
+# What is wider than its place although nothing lets a reader scroll to the rest of it.
+CUT_OFF = """
+() => [...document.querySelectorAll('main *')].filter(each => {
+  const box = each.getBoundingClientRect(), style = getComputedStyle(each);
+  if (!box.width || !each.checkVisibility() || each.closest('.unseen, svg, math, dialog')) return false;
+  const within = each.parentElement?.closest('.scroll, pre, table, [tabindex="0"], .repeats, .outline, details:not([open])');
+  return !within && box.right > innerWidth + 1 && style.position !== 'fixed';
+}).slice(0, 5).map(each => each.tagName + '.' + each.className + ': ' + each.textContent.slice(0, 40))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def look(chromium: Any, folder: Path) -> Iterator[Looking]:
+    with look_at(chromium, folder) as look:
+        yield look
+
+
+@pytest.fixture(scope="module")
+def copy(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("copies") / "copy"
+    assert main(["view", str(folder / "rich.jsonl"), "--export", str(to)]) == 0
+    return to
+
+
+def judged(chromium: Any, address: str, name: str) -> None:
+    """Look at a page six times; the first two by axe."""
+    for scheme in ("light", "dark"):
+        page = chromium.new_page(viewport={"width": WIDTHS[0], "height": 900}, color_scheme=scheme)
+        try:
+            page.goto(address)
+            page.wait_for_selector(".pending", state="detached")
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement.className") in ("skip", ""), name
+            for width in WIDTHS if scheme == "light" or SCREENSHOTS else ():
+                page.set_viewport_size({"width": width, "height": 900})
+                keep_screenshot(page, f"{name}-{scheme}-{width}.png", full_page=True)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, scheme, width)
+                assert page.evaluate(CUT_OFF) == [], (name, scheme, width)
+            page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+            found = Axe().run(page, options=RULES).response["violations"]
+            serious = [each for each in found if each["impact"] in ("serious", "critical")]
+            assert [(each["id"], [node["html"][:200] for node in each["nodes"][:4]]) for each in serious] == [], (
+                name,
+                scheme,
+            )
+        finally:
+            page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_the_viewer_is_accessible_and_fits(look: Looking, chromium: Any, name: str):
+    judged(chromium, look.url + PAGES[name], name)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_page_of_a_copy_is_accessible_and_fits(chromium: Any, copy: Path, name: str):
+    assert (copy / f"{name}.html").exists()
+    judged(chromium, (copy / f"{name}.html").as_uri(), f"copy-{name}")
+
+
+def test_a_profile_page_is_accessible_and_fits(chromium: Any, folder: Path, tmp_path: Path):
+    assert main(["profile", str(folder / "baseline.jsonl"), "--html", str(tmp_path / "profile.html")]) == 0
+    judged(chromium, (tmp_path / "profile.html").as_uri(), "profile")
+
+
+def test_every_kind_of_page_is_looked_at():
+    """A template that no page here uses would be a kind of page that nobody looked at."""
+    templates = {path.name for path in (Path(__file__).parents[2] / "velodrome/viewer/templates").glob("*.html")}
+    whole = {name for name in templates if re.search(r"\{% extends", _template(name))} | {"profile.html"}
+    covered = {f"{name.partition('-')[0]}.html" for name in PAGES} | {"profile.html"}
+    assert whole - covered == set()
+
+
+def _template(name: str) -> str:
+    return (Path(__file__).parents[2] / "velodrome/viewer/templates" / name).read_text(encoding="utf-8")
