@@ -33,7 +33,8 @@ CUT_OFF = """
 () => [...document.querySelectorAll('main *')].filter(each => {
   const box = each.getBoundingClientRect(), style = getComputedStyle(each);
   if (!box.width || !each.checkVisibility() || each.closest('.unseen, svg, math, dialog')) return false;
-  const within = each.parentElement?.closest('.scroll, pre, table, [tabindex="0"], .repeats, .outline, details:not([open])');
+  const inner = '.scroll, pre, table, [tabindex="0"], .repeats, .outline, details:not([open])';
+  const within = each.parentElement?.closest(inner);
   return !within && box.right > innerWidth + 1 && style.position !== 'fixed';
 }).slice(0, 5).map(each => each.tagName + '.' + each.className + ': ' + each.textContent.slice(0, 40))
 """
