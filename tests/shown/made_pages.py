@@ -99,7 +99,8 @@ def rich_row() -> Json:
         result("c4", "camera", shot),
         {"role": "assistant", "content": ANSWER},
     ]
-    return row("rich", prompt, output, expected_answer="2 and 3", kind="algebra")
+    fields = {f"field_{number}": f"value {number}" for number in range(20)}  # more than fit beside the conversation
+    return row("rich", prompt, output, expected_answer="2 and 3", kind="algebra", **fields)
 
 
 def long_row(messages: int) -> Json:
