@@ -197,7 +197,7 @@ def test_a_file_that_grows_is_followed_by_itself(looking: Callable[..., Looking]
 def test_a_run_that_has_just_begun_fills_its_pages_by_itself(looking: Callable[..., Looking], tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [])
     look = looking(path)
-    wanted = {"": "svg.histogram", "/rollouts": "[data-row]", "/tasks": "[data-row]"}
+    wanted = {"": "svg.picture.bars", "/rollouts": "[data-row]", "/tasks": "[data-row]"}
     pages = {name: look.open("light", "desktop") for name in wanted}
     for name, page in pages.items():
         page.goto(f"{look.url}/run/r{name}")
