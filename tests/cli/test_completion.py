@@ -115,3 +115,18 @@ def test_fish_completes_verbs_options_settings_values_names_and_files(scripts: d
 def test_another_shell_is_refused(velo: Any):
     done = velo("completion", "tcsh")
     assert (done.code, "bash, zsh or fish" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_config_whose_name_a_shell_would_run_is_not_completed(
+    velo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+):
+    folder = tmp_path / "resources_servers" / "mine" / "configs"
+    folder.mkdir(parents=True)
+    for name in ("fine", "$(touch pwned)", "(touch pwned)", "`touch pwned`", "a b", "-x", "\x1b[2J"):
+        (folder / f"{name}.yaml").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    script = velo("completion", shell).out
+    assert "fine" in script
+    assert "pwned" not in script
+    assert "\x1b" not in script

@@ -65,6 +65,11 @@ def test_it_runs_again_into_a_file_of_its_own(velo: Velo, run: Path):
     assert velo("metrics", "r.rerun.jsonl").code == 0
 
 
+def test_the_command_to_type_next_is_quoted(velo: Velo, run: Path):
+    done = velo("rerun", "r.jsonl", "2/0", "+embedded=true", "-o", "a b;c.jsonl")
+    assert json.loads(done.out)["next"] == "velo view r.jsonl 'a b;c.jsonl'"
+
+
 def test_the_seeds_of_its_calls_are_those_it_had(velo: Velo, tmp_path: Path):
     (tmp_path / "responses_api_models" / "seeing").mkdir(parents=True)
     (tmp_path / "responses_api_models" / "seeing" / "app.py").write_text(

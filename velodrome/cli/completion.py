@@ -5,6 +5,7 @@ The script is made from the models of settings and holds every word, so completi
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ PARTS = {
 }
 WITH_CONFIGS = ("collect", "verify", "run", "config", "test", "data", "model")
 WITH_ENVIRONMENTS = ("envs", "test", "data")
+_WORD = re.compile(r"\w[\w.+-]*")
 
 
 class CompletionFlags(Settings):
@@ -110,7 +112,8 @@ def _values(model: type[Settings]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _names(verb: str) -> Iterator[str]:
-    configs = config_names(Path.cwd())
+    # bash and fish expand the words they complete: a file's name must not be a command.
+    configs = {name: paths for name, paths in config_names(Path.cwd()).items() if _WORD.fullmatch(name)}
     yield from PARTS.get(verb, ())
     if verb in WITH_CONFIGS:
         yield from configs

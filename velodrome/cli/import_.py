@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from velodrome.cli.streams import say
@@ -55,5 +56,7 @@ def run(argv: Sequence[str]) -> int:
         "bad": result.bad,
         "to": str(flags.to),
     }
-    print_counts(counts, f"velo view {flags.to}" if flags.kind == "rollouts" else "", as_json=flags.as_json)
+    print_counts(
+        counts, f"velo view {shlex.quote(str(flags.to))}" if flags.kind == "rollouts" else "", as_json=flags.as_json
+    )
     return 0

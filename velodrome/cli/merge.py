@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -42,5 +43,5 @@ def run(argv: Sequence[str]) -> int:
     for note in result.notes:
         say(one_line(note))
     written = {name: value for name, value in asdict(result).items() if name != "notes"} | {"to": str(flags.out)}
-    print_counts(written, f"velo view {flags.out}", as_json=flags.as_json)
+    print_counts(written, f"velo view {shlex.quote(str(flags.out))}", as_json=flags.as_json)
     return 0

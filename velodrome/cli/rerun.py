@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -180,7 +181,7 @@ async def _run(
 
 def _print(old: OldRollout, new: Json, kept: bool, out: Path, *, as_json: bool) -> None:
     sides = {"before": _short(old.row, old.failed), "again": _short(new, not kept)}
-    then = f"velo view {old.file} {out}"
+    then = shlex.join(["velo", "view", str(old.file), str(out)])
 
     def drawn() -> str:
         blocks = []

@@ -63,7 +63,7 @@ def pairs(rows: Iterable[Row]) -> str:
 
 def next_step(*commands: str) -> str:
     """What to type next."""
-    first, *more = commands
+    first, *more = map(escaped, commands)
     return "\n".join([f"{ink('next:', 'accent')} {first}", *(f"      {command}" for command in more)])
 
 
