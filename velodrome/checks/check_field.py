@@ -84,7 +84,7 @@ def file_checks(path: Path) -> OutsideField:
         return found_lines(as_json(read_checks(path, keeps_lines=True).findings()))
 
     def version() -> Hashable:
-        files = [each for each in (path, beside(path, "failures.jsonl")) if each.exists()]
+        files = [each for each in (path, beside(path, "failures.jsonl")) if each.is_file()]
         return tuple((status.st_size, status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
 
     return check_field(values, version)

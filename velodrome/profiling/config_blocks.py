@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from velodrome.records.mending import HOSTILE
+from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 from velodrome.settings.names import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
 
@@ -54,7 +55,8 @@ UNKNOWN = Blocks(Block("the model"), Block("the environment"))
 def read_config(rollouts: Path) -> Json | None:
     """The configuration beside a rollouts file, if there is one."""
     try:
-        config = orjson.loads(beside(rollouts, "run.json").read_bytes())["config"]
+        with open_regular(beside(rollouts, "run.json")) as file:
+            config = orjson.loads(file.read())["config"]
     except (OSError, orjson.JSONDecodeError, *HOSTILE):
         return None
     return config if isinstance(config, dict) else None

@@ -54,7 +54,7 @@ def read_facts(path: Path, lost: Lost) -> Iterator[RowFacts]:
 def read_failures(rollouts: Path) -> Iterator[RowFacts]:
     """The failed attempts in the failures file beside a rollouts file. A torn line runs again and counts nowhere."""
     path = beside(rollouts, "failures.jsonl")
-    if path.exists():
+    if path.is_file():
         for line, row, size in read_rows(path, Unread(path)):
             yield RowFacts(row, line=line, size=size, failed=True)
 

@@ -14,6 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, TypeAdapter
 
 from velodrome.index import Index
+from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 
 _CLOSE = 1e-6
@@ -76,7 +77,8 @@ def saved_result(kind: str, rollouts: Path, index: Index) -> Any:
     try:
         if path.stat().st_mtime_ns < max(each.stat().st_mtime_ns for each in sources if each.exists()):
             return None
-        value = orjson.loads(path.read_bytes())
+        with open_regular(path) as file:
+            value = orjson.loads(file.read())
         matches = _metrics_match if kind == "metrics" else _profile_matches
         return value if index.state.complete and matches(value, index) else None
     except (OSError, ValueError):  # a ValidationError is one

@@ -17,6 +17,7 @@ from typing import IO
 from velodrome.errors import InputError
 from velodrome.index.lines.parsed_lines import Line
 from velodrome.records.jsonl import MAX_LINE_BYTES, loads
+from velodrome.records.regular_file import READ
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 256 * 1024
@@ -60,7 +61,7 @@ class FollowedFile:
         self.path = path
         self._heads: dict[int, str] = {}
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, READ)  # which waits for nobody at the other end of a pipe
         except FileNotFoundError:
             self._fd = -1
         except OSError as error:

@@ -23,6 +23,7 @@ from velodrome.errors import InputError, VelodromeError
 from velodrome.records.appender import Appender
 from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.mending import LATEST_S
+from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 
 RATINGS = range(1, 6)
@@ -112,8 +113,8 @@ def save_judgement(rollouts: Path, judgement: Judgement) -> None:
 
 def _refuse_other(path: Path) -> None:
     """A file of that name that does not begin with a judgement is another program's."""
-    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.exists() else []
-    if lines and not any(map(read_judgement, lines)):
+    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.is_file() else []
+    if (path.exists() and not path.is_file()) or (lines and not any(map(read_judgement, lines))):
         raise InputError(f"{path}: there is something else in it; move it away")
 
 
@@ -153,7 +154,7 @@ class Judgements:
         """Read what is new. A file that another program rewrote is read again, one that is gone has nothing."""
         with self._reading:
             try:
-                with self.path.open("rb") as stream:
+                with open_regular(self.path) as stream:
                     state = os.fstat(stream.fileno())
                     now = (state.st_ino, state.st_size, state.st_mtime_ns)
                     if now != self._state:

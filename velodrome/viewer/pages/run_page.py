@@ -14,6 +14,7 @@ import orjson
 
 from velodrome.index import Index, State
 from velodrome.index.pictures import Interval, RewardSummary, quoted
+from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
@@ -92,7 +93,8 @@ def _facts(source: ViewedFile, state: State) -> list[Measurement]:
 def read_runs(source: ViewedFile) -> list[Json]:
     """The runs recorded in `run.json`; none if there is no such file."""
     try:
-        record = orjson.loads(beside(source.path, "run.json").read_bytes())
+        with open_regular(beside(source.path, "run.json")) as file:
+            record = orjson.loads(file.read())
     except (OSError, orjson.JSONDecodeError):
         return []
     runs = record.get("runs") if isinstance(record, dict) else None

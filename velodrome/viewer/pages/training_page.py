@@ -65,7 +65,8 @@ def _training(runs: KnownRuns) -> list[Any]:
 def _status(data: TrainingData, live: bool) -> str:
     if not data.epochs:
         return "training begins" if live else "no epoch has ended"
-    phase = PHASES.get(data.epochs[-1]["phase"], str(data.epochs[-1]["phase"])[:40])
+    name = str(data.epochs[-1]["phase"])[:40]
+    phase = PHASES.get(name, name)
     return f"live: training, {phase}" if live else f"at rest, after {phase}"
 
 

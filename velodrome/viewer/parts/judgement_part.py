@@ -12,11 +12,14 @@ from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
+MOST_SAID = 100  # judgements of one rollout on its page
+
 
 def judgement_part(source: ViewedFile, entry: Entry) -> Json:
     """The judgements of a rollout; `earlier` ones are of a rollout that had its key before."""
     said, earlier = judgements_of(source, entry)
-    return {"said": list(map(_shown, said)), "earlier": list(map(_shown, earlier))}
+    shown = {"said": list(map(_shown, said[:MOST_SAID])), "earlier": list(map(_shown, earlier[:MOST_SAID]))}
+    return shown | {"more": len(said) + len(earlier) - sum(map(len, shown.values()))}
 
 
 def judgements_of(source: ViewedFile, entry: Entry) -> tuple[list[Judgement], list[Judgement]]:

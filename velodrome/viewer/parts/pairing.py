@@ -6,6 +6,7 @@ The work is bounded: pairs of long texts are compared from both ends only, once 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -96,7 +97,7 @@ def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
     start = _common(left, right)
     end = _common(left[start:][::-1], right[start:][::-1])
     inner = left[start : len(left) - end], right[start : len(right) - end]
-    cost = len(inner[0]) * len(inner[1])
+    cost = _cost(*inner)
     codes = [("replace", 0, len(inner[0]), 0, len(inner[1]))]
     if 0 < cost <= work and max(map(len, inner)) <= _MOST_WORDS:
         work -= cost
@@ -109,6 +110,13 @@ def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
         parts.append(("same", words[len(words) - end :] if end else []))
         sides.append([each for kind, part in parts if part for each in _stretches(kind, "".join(part))])
     return sides, work
+
+
+def _cost(a: Sequence[str], b: Sequence[str]) -> int:
+    """How long the words take to compare: words that stand in both many times take far longer."""
+    there, most = Counter(b), len(b) // 100 + 1 if len(b) >= 200 else len(b)  # the matcher leaves out what is frequent
+    pairs = sum(count * there[word] for word, count in Counter(a).items() if there[word] <= most)
+    return max(len(a) * len(b), pairs * min(len(a), len(b)) // 8)
 
 
 def _stretches(kind: str, text: str) -> list[Stretch]:

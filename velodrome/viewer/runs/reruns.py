@@ -20,7 +20,8 @@ def rerun_links(runs: KnownRuns, source: ViewedFile, entry: Entry) -> list[tuple
     """What a link says, and where it leads: to the old rollout of a new one, or to every new one of an old one."""
     found = []
     of = _origin(source, entry.number)
-    if of is not None and (old := _viewed(runs, source.path.with_name(Path(str(of.get("file"))).name))) is not None:
+    name = Path(str(of.get("file"))).name if of is not None else ""
+    if of is not None and name and (old := _viewed(runs, source.path.with_name(name))) is not None:
         there = old.index().find(str(of.get("key")))
         if there is not None:
             label = f"a rerun of {old.name}: see both side by side"

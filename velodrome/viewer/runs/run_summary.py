@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 from velodrome.viewer.runs.folder import METRICS, SETTINGS, FoundRun
 
@@ -124,7 +125,7 @@ def _of_training(folder: Path) -> tuple[RunSummary, bool]:
 def tail_lines(path: Path) -> list[Json]:
     """The last whole lines of a file of metrics."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0)
             file.seek(start)
             lines = file.read(_TAIL_BYTES).split(b"\n")
@@ -155,7 +156,7 @@ def held(lock: Path) -> bool:
 
 def _json(path: Path) -> Json:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return parsed_object(file.read(_MOST_BYTES))
     except OSError:
         return {}

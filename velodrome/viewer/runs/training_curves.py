@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -20,6 +21,8 @@ Points = list[tuple[int, float]]
 HEIGHT = 130  # pixels of a picture
 MOST_POINTS = 300  # of a line
 MOST_MARKS = 200  # evaluations in one picture
+MOST_PICTURES = 100  # of numbers that are not ours
+_LONGEST_TITLE = 120
 _OWN = {  # fields of an epoch that are drawn first, with their titles
     "mean_return": "Return in training",
     "teacher_return": "Return of the teacher",
@@ -65,7 +68,8 @@ def titles(runs: Sequence[TrainingData]) -> dict[str, str]:
         name for run in runs for line in run.epochs for name, value in line.items() if is_number(value)
     )
     known = {name: title for name, title in _OWN.items() if name in names}
-    return known | {name: name.replace("_", " ") for name in names if name not in {*known, *_NOT_DRAWN}}
+    others = islice((name for name in names if name not in known and name not in _NOT_DRAWN), MOST_PICTURES)
+    return known | {name: name[:_LONGEST_TITLE].replace("_", " ") for name in others}
 
 
 def is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from velodrome.records.regular_file import open_regular
 from velodrome.viewer.runs.folder import METRICS, SETTINGS
 from velodrome.viewer.runs.run_summary import parsed_object, tail_lines
 
@@ -84,7 +85,7 @@ class TrainingRun:
         files = _files(self.path)
         settings: Json = {}
         try:
-            with (self.path / SETTINGS).open("rb") as file:
+            with open_regular(self.path / SETTINGS) as file:
                 settings = parsed_object(file.read(_MOST_SETTINGS_BYTES))
         except OSError:
             pass
@@ -104,10 +105,11 @@ class TrainingRun:
 
     def _epochs(self) -> tuple[list[Json], bool, int]:
         try:
-            fd = os.open(self.path / METRICS, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_regular(self.path / METRICS)
         except OSError:
             return [], False, 0
-        try:
+        with file:
+            fd = file.fileno()
             status = os.fstat(fd)
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
             if self._read[0] != stamp:
@@ -118,8 +120,6 @@ class TrainingRun:
                 self._read = (stamp, [by_step[step] for step in sorted(by_step)], sampled)
             self._scan(fd, status)
             return self._read[1], self._read[2], status.st_size
-        finally:
-            os.close(fd)
 
     def _scan(self, fd: int, status: os.stat_result) -> None:
         """Look for evaluations in what was added. A run that resumes cuts its file back: then everything is read."""
