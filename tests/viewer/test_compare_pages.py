@@ -44,6 +44,18 @@ def test_tasks_count_alike_and_the_mean_over_rollouts_is_said_where_it_differs(t
         assert f"reward {number(reward['a'])} over all rollouts {number(overall)}" in page.words
 
 
+def test_a_mean_over_rollouts_that_reads_the_same_is_not_repeated(tmp_path: Path):
+    for name, failed in (("a", 1), ("b", 0)):
+        make_run(tmp_path / f"{name}.jsonl", tasks=300, skill=0.5, seed=ord(name), failed=failed)
+    expected = compare([tmp_path / "a.jsonl"], [tmp_path / "b.jsonl"])
+    reward = next(field for field in expected["fields"] if field["name"] == "reward")
+    assert reward["a"] != expected["a"]["reward"]
+    assert number(reward["a"]) == number(expected["a"]["reward"])
+    with viewing(tmp_path) as client:
+        page = wait_for(client, "/compare?run=a&run=b", "in both runs")
+        assert f"reward {number(reward['a'])} {number(reward['b'])}" in page.words
+
+
 def test_three_runs_are_a_table_with_the_numbers_of_a_comparison(folder: Path):
     expected = compare_several([folder / f"{name}.jsonl" for name in "abcd"])
     by_two = compare([folder / "a.jsonl"], [folder / "c.jsonl"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isclose
 from typing import Any
 
 from velodrome.viewer.pages.links import Address, Served, quoted, task_pair_address
 from velodrome.viewer.pages.run_page import PATIENCE_S
+from velodrome.viewer.parts.render import number
 from velodrome.viewer.runs.known_runs import KnownRun
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -95,4 +95,4 @@ def _other_mean(field: Json, compared: Json, side: str) -> float | None:
     here, overall = field[side], compared[side].get(field["name"])
     if not isinstance(here, int | float) or not isinstance(overall, int | float):
         return None
-    return None if isclose(here, overall, rel_tol=1e-9, abs_tol=1e-9) else overall
+    return None if number(here) == number(overall) else overall  # a difference that nobody would see is none
