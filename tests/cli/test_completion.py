@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -110,6 +111,15 @@ def test_fish_completes_verbs_options_settings_values_names_and_files(scripts: d
         return {each.partition("\t")[0] for each in done.stdout.splitlines()}
 
     assert {line: completed(line) for line in LINES} == LINES
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_what_the_help_says_installs_it_in_an_empty_home(shell: str, velo: Any, tmp_path: Path):
+    lines = [line.strip() for line in velo("completion", "--help").out.splitlines()]
+    script = next(n for n, line in enumerate(lines) if line.startswith(f"velo completion {shell} > "))
+    commands = "set -e; velo() { echo script; }\n" + "\n".join(lines[script - 1 : script + 1])
+    subprocess.run(["bash", "-c", commands], env={"HOME": str(tmp_path), "PATH": os.defpath}, check=True)
+    assert [path.read_text() for path in tmp_path.rglob("velo*") if path.is_file()] == ["script\n"]
 
 
 def test_another_shell_is_refused(velo: Any):

@@ -47,8 +47,10 @@ Print a script that completes verbs, options, +settings and their values, names 
 word; a newer Velodrome needs it written again.""",
     settings={"arguments": CompletionFlags},
     more="""to install, for the next shell:
+  mkdir -p ~/.local/share/bash-completion/completions
   velo completion bash > ~/.local/share/bash-completion/completions/velo
   velo completion zsh > "${fpath[1]}/_velo"
+  mkdir -p ~/.config/fish/completions
   velo completion fish > ~/.config/fish/completions/velo.fish
 
 examples:
