@@ -28,7 +28,7 @@ class ViewFlags(Settings):
         title="ROLLOUTS",
         description="rollouts files (.jsonl, .jsonl.zst), folders with runs below them, training runs [this folder]",
     )
-    port: Port = Field(0, description="the port to listen on [any free port]")
+    port: Port = Field(0, description="the port to listen on; 0 is any free port")
     host: Text = Field("127.0.0.1", title="HOST", description="the address to listen on")
     open: bool = Field(False, description="open a browser")
     person: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)] | None = Field(
