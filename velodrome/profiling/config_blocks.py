@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from velodrome.records.jsonl import open_regular
 from velodrome.records.mending import HOSTILE
-from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 from velodrome.settings.names import AGENTS, ENVIRONMENT_KEYS, MODELS, RESOURCES
 

@@ -7,8 +7,10 @@ is far quicker, and then takes what that has no form for: NaN, numbers beyond a 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # to open a pipe otherwise waits for its other end
 
 
 class LongLineError(InputError):
@@ -39,6 +42,15 @@ class LostLine(NamedTuple):
 
 
 Lost = Callable[[LostLine], None]
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file beside a run, opened for reading; anything else with its name, such as a pipe, is an `OSError`."""
+    fd = os.open(path, READ)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return os.fdopen(fd, "rb")
 
 
 def read_lines(

@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, TypeAdapter
 
 from velodrome.index import Index
-from velodrome.records.regular_file import open_regular
+from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
 
 _CLOSE = 1e-6

@@ -16,8 +16,7 @@ from typing import IO
 
 from velodrome.errors import InputError
 from velodrome.index.lines.parsed_lines import Line
-from velodrome.records.jsonl import MAX_LINE_BYTES, loads
-from velodrome.records.regular_file import READ
+from velodrome.records.jsonl import MAX_LINE_BYTES, READ, loads
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 256 * 1024

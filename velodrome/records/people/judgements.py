@@ -21,9 +21,8 @@ import orjson
 
 from velodrome.errors import InputError, VelodromeError
 from velodrome.records.appender import Appender
-from velodrome.records.jsonl import loads, read_lines
+from velodrome.records.jsonl import loads, open_regular, read_lines
 from velodrome.records.mending import LATEST_S
-from velodrome.records.regular_file import open_regular
 from velodrome.records.rollout import beside
 
 RATINGS = range(1, 6)

@@ -14,7 +14,7 @@ import orjson
 
 from velodrome.index import Index, State
 from velodrome.index.pictures import Interval, RewardSummary, quoted
-from velodrome.records.regular_file import open_regular
+from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
 from velodrome.timing.report import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.records.regular_file import open_regular
+from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
 from velodrome.viewer.runs.folder import METRICS, SETTINGS, FoundRun
 

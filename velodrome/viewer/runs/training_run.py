@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from velodrome.records.regular_file import open_regular
+from velodrome.records.jsonl import open_regular
 from velodrome.viewer.runs.folder import METRICS, SETTINGS
 from velodrome.viewer.runs.run_summary import parsed_object, tail_lines
 
