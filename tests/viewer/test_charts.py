@@ -17,7 +17,7 @@ TEMPLATE: Any = environment().get_template("charts.html").module
 
 PICTURES: list[Callable[[str], Any]] = [
     lambda name: line([0, 1, 2], [1.0, None, 3.0], label=name, unit=name),
-    lambda name: histogram([1, 2, 3], [4, 5], label=name, shown=lambda _: name),
+    lambda name: histogram([1, 2, 3], [4, 5], label=name),
 ]
 
 
@@ -88,6 +88,7 @@ def test_a_histogram_has_a_bar_a_bin_as_high_as_its_count():
         "4.0 ms to 8.0 ms: 2 rollouts",
     ]
     assert texts(root, "text") == ["tallest bar: 2 rollouts", "1.0 ms", "8.0 ms"]
+    assert texts(drawn(histogram([1, 2], [1200], label="x")), "text")[0] == "tallest bar: 1,200 rollouts"
     assert histogram([0, 1], [0], label="x") is None
 
 

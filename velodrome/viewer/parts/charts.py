@@ -6,11 +6,12 @@ same numbers give the same picture. The template bounds and escapes every text; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 from velodrome.timing.report import duration
+from velodrome.viewer.parts.render import many
 
 Json = dict[str, Any]
 
@@ -57,32 +58,27 @@ def line(
     }
 
 
-def histogram(
-    edges: Sequence[float], counts: Sequence[int], *, label: str, shown: Callable[[float], str] = duration
-) -> Json | None:
-    """How many fell between each two edges, times in ms by default; empty bins at both ends are left out."""
+def histogram(edges_ms: Sequence[float], counts: Sequence[int], *, label: str) -> Json | None:
+    """How many rollouts fell between each two edges; empty bins at both ends are left out."""
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
         return None
     first, last = filled[0], min(filled[-1], filled[0] + MOST_BINS - 1)
     top = max(counts[first : last + 1])
+    edges = [duration(edge) for edge in edges_ms]
     return {
         "kind": "histogram",
         "label": label,
-        "top": f"tallest bar: {_rollouts(top)}",
+        "top": f"tallest bar: {many(top, 'rollout')}",
         "bins": [
             {
-                "title": f"{shown(edges[index])} to {shown(edges[index + 1])}: {_rollouts(counts[index])}",
+                "title": f"{edges[index]} to {edges[index + 1]}: {many(counts[index], 'rollout')}",
                 "height": max(counts[index] / top * 120, 1.0) if counts[index] else 0.0,
             }
             for index in range(first, last + 1)
         ],
-        "ends": [shown(edges[first]), shown(edges[last + 1])],
+        "ends": [edges[first], edges[last + 1]],
     }
-
-
-def _rollouts(amount: int) -> str:
-    return f"{amount} rollout{'' if amount == 1 else 's'}"
 
 
 def _short(value: float) -> str:
