@@ -155,6 +155,12 @@ def test_languages_whose_lexers_take_minutes_have_the_one_of_another(language: s
     assert made.count("y-k") == 1_500
 
 
+@pytest.mark.parametrize("language", ["go", "perl"])
+def test_long_code_in_languages_whose_lexers_are_quadratic_is_not_coloured(language: str):
+    assert code('x = "[\\""\n' * 300, language) is not None
+    assert code('x = "[\\""\n' * 1_000, language) is None
+
+
 def test_every_language_is_one_that_pygments_knows():
     assert [name for name in sorted(set(LANGUAGES.values())) if code("x = 1", name) is None] == []
 

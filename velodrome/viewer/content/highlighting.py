@@ -18,6 +18,7 @@ from velodrome.viewer.content.scroll_region import scrolling
 from velodrome.viewer.parts.safe_text import visible
 
 MOST_CODE = 20_000  # characters
+_MOST_OF_SLOW = {"go": 4_000, "perl": 4_000}  # whose lexers look for the end of a text from each quote
 _LONGEST_LINE = 800
 _MOST = {"/*": 200, "<!--": 200, "<<": 200}  # beginnings whose end a lexer looks for from each of them
 _GAP = re.compile(r"\s{200}")
@@ -62,7 +63,7 @@ def coloured(text: str, language: str) -> Markup | None:
     """The words of the code, or None."""
     name = LANGUAGES.get(language.strip().lower())
     text = text.replace("\r\n", "\n")
-    if name is None or not _bounded(text):
+    if name is None or not _bounded(text) or len(text) > _MOST_OF_SLOW.get(name, MOST_CODE):
         return None
     parts: list[str] = []
     length = 0
