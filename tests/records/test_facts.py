@@ -115,7 +115,7 @@ def test_a_rollout_says_what_was_asked_called_and_answered():
     facts = RowFacts(ROW)
     assert (facts.turns, facts.tool_calls) == (3, 2)
     assert facts.questions == ["Example?", "15% of 240?"]
-    assert (facts.prompt, facts.context) == ("Example?", ["You add.", "Be brief."])
+    assert (facts.prompt, facts.context) == ("15% of 240?", ["You add.", "Be brief."])
     assert facts.calls == [("calculator", '{"x": 1}'), ("search", "{}")]
     assert facts.results == [("calculator", "36.0")]
     assert facts.offered == {"calculator", "search"}

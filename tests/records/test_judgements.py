@@ -179,7 +179,7 @@ def test_a_file_that_is_something_else_is_left_alone(rollouts: Path):
 
 def test_what_cannot_be_written_is_one_clear_line(rollouts: Path, tmp_path: Path):
     notes_file(rollouts).mkdir()
-    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: .*directory"):
+    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: it is not a file"):
         save_judgement(rollouts, make_judgement("t/0", "ben", rating=1))
     with pytest.raises(InputError, match=r"gone\.jsonl: it is gone"):
         save_judgement(tmp_path / "gone.jsonl", make_judgement("t/0", "ben", rating=1))

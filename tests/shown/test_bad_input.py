@@ -113,7 +113,7 @@ COMMANDS = {
         COLLECT + " +num_samples_in_parallel=lots",
         "num_samples_in_parallel: ",
     ),
-    "dashes": (COLLECT + " --limits=2", "unknown option --limits; did you mean \"--limit\"?"),
+    "dashes": (COLLECT + " --limits=2", 'unknown option --limits; did you mean "--limit"?'),
     "bad override": (COLLECT + " +limit=[1", "limit"),
     "missing config": (COLLECT + " +config_paths=[nowhere.yaml]", "nowhere.yaml"),
     "cyclic config": (COLLECT + " +config_paths=[a.yaml]", "a.yaml"),

@@ -53,7 +53,8 @@ VERB = Verb(
     usage="velo rerun FILE KEY [-o OUT] [+key=value …]",
     about="""\
 Run one rollout again: the same task, agent, sampling and seed, by the run file beside it. The new rollout is added to
-a file of its own, and both results are printed. KEY may be that of a failed attempt.""",
+a file of its own, and both results are printed. KEY may be that of a failed attempt. The run file says which code runs
+and which server gets your keys, so run only files again that you trust.""",
     settings={"settings": RerunOptions},
     plus=True,
     more="""\

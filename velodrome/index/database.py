@@ -19,7 +19,7 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 10
+VERSION = 11
 BUSY_S = 30.0
 _SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 

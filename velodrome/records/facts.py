@@ -290,8 +290,8 @@ class RowFacts:
 
     @property
     def prompt(self) -> str:
-        """The first thing the user asked, else the first text of the prompt."""
-        return next(iter(self.questions or self.context), "")
+        """What was asked: the user's last text in the prompt (earlier ones are examples), else its first text."""
+        return self.questions[-1] if self.questions else next(iter(self.context), "")
 
     @lazy
     def written(self) -> list[str]:

@@ -112,8 +112,10 @@ def save_judgement(rollouts: Path, judgement: Judgement) -> None:
 
 def _refuse_other(path: Path) -> None:
     """A file of that name that does not begin with a judgement is another program's."""
-    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.is_file() else []
-    if (path.exists() and not path.is_file()) or (lines and not any(map(read_judgement, lines))):
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: it is not a file; move it away")
+    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS)] if path.exists() else []
+    if lines and not any(map(read_judgement, lines)):
         raise InputError(f"{path}: there is something else in it; move it away")
 
 

@@ -99,6 +99,8 @@ def signed(value: Any) -> str:
 
 def size(value: float) -> str:
     """Bytes in a readable unit."""
+    if value == 1:
+        return "1 byte"
     unit = 0
     while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
         value /= 1000
