@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from index_rows import OpenIndex, failure, rollout
+from index_rows import OpenIndex, failure, rollout, write
 
 from velodrome.index import FAILED, Index, Query, Sort
+from velodrome.records.rollout import beside
 
 
 def numbers(index: Index, where: str) -> list[int]:
@@ -58,3 +59,34 @@ def test_arguments_and_results_of_any_type_are_searched_as_far_as_they_are_text(
     ]
     index = index_of(rows)
     assert [numbers(index, word) for word in ("basel", "rainy", "listed", "warm")] == [[1], [1], [2], [1, 2]]
+
+
+def test_a_search_that_is_asked_again_knows_what_has_changed(index_of: OpenIndex):
+    index = index_of([rollout("a"), rollout("b", answer="a pear")], [failure("f", error="a pear fell"), failure("g")])
+    assert numbers(index, "pear") == [2, FAILED + 1]
+    assert (numbers(index, "pear"), index.count(Query.parse("-pear"))) == ([2, FAILED + 1], 2)
+    write(beside(index.rollouts, "failures.jsonl"), [failure("f", error="an apple fell", attempt=2)], "ab")
+    index.refresh(search=False)  # the row is there, and what it says is not searched yet
+    assert numbers(index, "pear") == [2]
+    write(index.rollouts, [rollout("c", answer="another pear")], "ab")
+    index.refresh()
+    assert numbers(index, "pear") == [2, 3]
+    assert numbers(index, "-pear") == [1, FAILED + 2, FAILED + 3]
+
+
+def test_words_that_nearly_all_or_nearly_none_contain_are_found_alike(index_of: OpenIndex):
+    said = [("common", "rare") if number % 1000 == 7 else ("common",) for number in range(6000)]
+    said[3] = ()
+    rows = [rollout(f"t{number}", answer=" ".join(words), reward=number) for number, words in enumerate(said)]
+    index = index_of(rows)
+    for sort in ("number", "-reward"):
+        for word in ("common", "rare", "-common", "-rare"):
+            bare = word.removeprefix("-")
+            expected = [n for n, words in enumerate(said, 1) if (bare in words) != word.startswith("-")]
+            expected = expected[::-1] if sort == "-reward" else expected
+            first = index.page(Query.parse(word), Sort.parse(sort), limit=50)
+            assert [entry.number for entry in first.entries] == expected[:50], (word, sort)
+            again = index.page(Query.parse(word), Sort.parse(sort), after=first.next, limit=50) if first.next else None
+            assert (
+                [entry.number for entry in again.entries if again] == expected[50:100] if again else len(expected) <= 50
+            )

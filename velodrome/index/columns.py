@@ -1,13 +1,13 @@
 """The numbers and texts of all entries as columns, in the order of the file, failures last.
 
 A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN. A
-filter over a million entries is a few vector operations, so there is nothing to plan and nothing to cache.
+filter over a million entries is a few vector operations, so there is nothing to plan; only lists of words are kept.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -38,8 +38,11 @@ _CHUNK_ROWS = 2048
 class Columns:
     """The columns of one snapshot. `columns["reward"]` has one value for each entry."""
 
-    def __init__(self, connection: sqlite3.Connection, outside: OutsideValues) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, outside: OutsideValues, word_lists: dict[Hashable, Mask]
+    ) -> None:
         self.connection = connection
+        self.word_lists = word_lists  # of an index: the entries that contain a phrase, for as long as `searched` stays
         self._outside = outside
         self._ids = _field_ids(connection)
         self._loaded: dict[str, Column] = {}
@@ -101,11 +104,18 @@ class Columns:
     @cached_property
     def _entries(self) -> tuple[Any, ...]:
         """Changes whenever the entries do."""
-        [(progress,)] = self.connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchall() or [
-            ("{}",)
-        ]
-        values = orjson.loads(progress)
-        return len(self), values.get("rows"), values.get("rebuilt_at")
+        return len(self), self._progress.get("rows"), self._progress.get("rebuilt_at")
+
+    @cached_property
+    def searched(self) -> tuple[Any, ...]:
+        """Changes whenever a search could find something else, or elsewhere: a failure tried again moves others."""
+        return *self._entries, self._progress.get("searchable"), *self["number"][-1:].tolist()
+
+    @cached_property
+    def _progress(self) -> dict[str, Any]:
+        row = self.connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchone()
+        values: dict[str, Any] = orjson.loads(row[0]) if row else {}
+        return values
 
     def positions(self, numbers: Sequence[int] | Column) -> Positions:
         """Where these entries are; those that do not exist are left out."""

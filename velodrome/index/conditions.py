@@ -28,6 +28,9 @@ _COMPARE = {
     "!=": np.not_equal,
 }
 _MANY = 0.4  # share of the entries: of fewer all that contain a word are listed, which is quicker than looking it up
+_FEW = 5_000  # entries with a word that are listed at once
+_KEPT = 8  # lists of the entries with a word
+_SAMPLE = 48  # entries that say how frequent a word is
 
 
 def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:
@@ -71,9 +74,21 @@ def condition(columns: Columns, term: Term) -> Mask:
             return condition(columns, number)
         mask = _matched(columns, term)
     else:
-        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
-        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (_phrase(term),)).fetchone()[0]))
+        mask = _listed(columns, _phrase(term))
     return ~mask if term.negated else mask
+
+
+def _listed(columns: Columns, phrase: str) -> Mask:
+    """The entries that contain a phrase. The last lists are kept: the next page, and the count, ask for the same."""
+    kept, key = columns.word_lists, (phrase, columns.searched)
+    if key not in kept:
+        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
+        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))
+        mask.flags.writeable = False
+        for old in list(kept)[: 1 - _KEPT]:
+            kept.pop(old, None)
+        kept[key] = mask
+    return kept[key]
 
 
 def _compared(column: Column, term: Compared) -> Mask:
@@ -157,25 +172,34 @@ def _has_id(column: Column, ids: Sequence[int]) -> Mask:
 
 
 def _is_frequent(columns: Columns, term: Words) -> bool:
+    """Whether many entries contain it, judged by a few of them: counting all would take as long as listing them."""
     if term.prefix:  # finding all words that begin so takes as long for one entry as for all
         return False
-    most = int(_MANY * len(columns))
-    count = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
-    return bool(columns.connection.execute(count, (_phrase(term), most + 1)).fetchone()[0] > most)
+    if (_phrase(term), columns.searched) in columns.word_lists:
+        return False
+    some = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
+    if columns.connection.execute(some, (_phrase(term), _FEW)).fetchone()[0] < _FEW:
+        return False
+    sample = np.linspace(0, len(columns) - 1, _SAMPLE).astype(np.intp)
+    return bool(_looked_up(columns, sample, term).mean() > _MANY)
 
 
 def _with_words(columns: Columns, rows: Positions, terms: Sequence[Words], listed: Callable[[], Mask]) -> Mask:
     """Which of these entries fulfil all terms on words: a few are looked up one by one, many in the list of all."""
     if len(rows) > MANY_ROWS:
         return listed()[rows]
-    lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
-    numbers = columns["number"][rows].tolist()
-    mask = np.ones(len(numbers), bool)
+    mask = np.ones(len(rows), bool)
     for term in terms:
-        phrase = _phrase(term)
-        hits = [columns.connection.execute(lookup, (phrase, number)).fetchone() is not None for number in numbers]
-        mask &= np.array(hits, bool) != term.negated
+        mask &= _looked_up(columns, rows, term) != term.negated
     return mask
+
+
+def _looked_up(columns: Columns, rows: Positions, term: Words) -> Mask:
+    """Which of these entries contain it."""
+    lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
+    phrase, numbers = _phrase(term), columns["number"][rows].tolist()
+    hits = (columns.connection.execute(lookup, (phrase, number)).fetchone() is not None for number in numbers)
+    return np.fromiter(hits, bool, len(numbers))
 
 
 def _phrase(term: Words) -> str:

@@ -39,7 +39,7 @@ from velodrome.index.answer_types import (
     TaskSummary,
 )
 from velodrome.index.builder import Builder, open_lines
-from velodrome.index.columns import Columns, field_names
+from velodrome.index.columns import Columns, Mask, field_names
 from velodrome.index.conditions import all_matching
 from velodrome.index.fields import FieldNames
 from velodrome.index.judged import JudgedEntries, finished_entries
@@ -85,6 +85,7 @@ class Index:
         self._clock = clock
         self.judgements = Judgements(notes_file(rollouts))
         self.judged = JudgedEntries(self.judgements, lambda keys: self._read(partial(finished_entries, keys=keys)))
+        self._word_lists: dict[Hashable, Mask] = {}
         self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
         self._building = threading.RLock()
         self._discarded = database.prepare(self.path)
@@ -294,7 +295,7 @@ class Index:
             return Page((), note=error.problems[0], waiting=True)
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
-        return self._read(lambda connection: answer(Columns(connection, self._outside)))
+        return self._read(lambda connection: answer(Columns(connection, self._outside, self._word_lists)))
 
     def _read(self, answer: Callable[[sqlite3.Connection], T]) -> T:
         """An answer from one snapshot. An index that is gone or damaged is rebuilt first."""
