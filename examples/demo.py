@@ -6,6 +6,7 @@ Run by `make demo`. Each step is a `velo` command that is printed before it runs
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from velodrome.cli.main import main
 from velodrome.cli.streams import say
 
-HERE = Path(__file__).parent
+TASKS = Path(os.path.relpath(__file__)).with_name("demo_tasks.jsonl")
 FOLDER = Path("demo")
 OUTPUT = FOLDER / "rollouts.jsonl"
 
@@ -31,7 +32,7 @@ def demo() -> int:
         return 1
     began = time.monotonic()
     code = step(
-        *("collect", "calculator", "local_model", str(HERE / "demo_tasks.jsonl"), "-o", str(OUTPUT)),
+        *("collect", "calculator", "local_model", str(TASKS), "-o", str(OUTPUT)),
         *("--limit", "24", "--parallel", "16", "--max-wall-s", "60", "--drain-s", "10", "--overwrite", "--embedded"),
     )
     took = time.monotonic() - began

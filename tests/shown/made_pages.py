@@ -7,7 +7,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from made_runs import START, hostile_row, make_run, write
+from made_runs import START, failure, hostile_row, make_run, write
 
 from velodrome.training.assignments import apply
 from velodrome.training.loop import run_training
@@ -119,6 +119,7 @@ def make_folder(folder: Path) -> Path:
     make_run(folder / "candidate.jsonl", skill=0.9, seed=2, failed=2)
     make_run(folder / "third.jsonl", skill=0.4, seed=3, failed=0)
     write(folder / "rich.jsonl", [rich_row(), long_row(500), hostile_row()])
+    write(folder / "rich.failures.jsonl", [failure(3, 1)])
     for name in ("first", "second"):
         run_training(
             apply(RunSettings(run=name), {**SMALL, "output.train_dir": str(folder / "train")}), lambda text: None
@@ -154,4 +155,4 @@ PAGES = {
     "rollout-judged": "/run/candidate/rollout/2?judge=1",
     "message": "/nothing",
 }
-STATIC = ("index", "rollouts", "rollout-1", "rollout-2", "task-1")
+STATIC = ("index", "rollouts", "rollout-1", "rollout-2", "tasks", "task-1", "failures")
