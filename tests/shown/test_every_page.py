@@ -66,7 +66,8 @@ def judged(chromium: Any, address: str, name: str) -> None:
             page.goto(address)
             page.wait_for_selector(".pending", state="detached")
             page.keyboard.press("Tab")
-            assert page.evaluate("document.activeElement.className") in ("skip", ""), name
+            if page.locator("a.skip").count():  # a profile has none: it has no navigation to skip
+                assert page.evaluate("document.activeElement.className") in ("skip", ""), name
             for width in WIDTHS if scheme == "light" or SCREENSHOTS else ():
                 page.set_viewport_size({"width": width, "height": 900})
                 keep_screenshot(page, f"{name}-{scheme}-{width}.png", full_page=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
 from velodrome.checks.task_memory import HashSample
-from velodrome.index import FAILED
 from velodrome.records.facts import RowFacts
+from velodrome.records.rollout import FAILED
 from velodrome.records.task import hashed
 from velodrome.timing.report import clean
 

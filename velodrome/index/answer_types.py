@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-FAILED = 1_000_000_000  # numbers above it are lines of the failures file
+from velodrome.records.rollout import FAILED as FAILED
+
 STATES = ("kept", "deferred", "failed")  # the index stores their positions
 KEPT_STATE, DEFERRED_STATE, FAILED_STATE = STATES
 ANY = "*"  # the value of a filter that every value fulfils

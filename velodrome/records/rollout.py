@@ -19,6 +19,7 @@ from velodrome.records.response_fields import complete
 Json = dict[str, Any]
 
 SCHEMA = 1
+FAILED = 1_000_000_000  # numbers of entries above it are lines of the failures file
 OWN_FIELDS = ("output", "response", "usage", "meta")
 TURN_FIELDS = ("step_rewards", "terminated", "truncated", "players")  # of the turns themselves, whoever scores them
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY

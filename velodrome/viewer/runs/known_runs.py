@@ -152,6 +152,8 @@ class KnownRuns:
         """Changes whenever a list of the runs would, or of some of them a page about these."""
         seen: list[object] = []
         for run in self.all() if runs is None else runs:
+            if runs is not None:
+                self._fresh.pop(run.slug, None)  # whether it is live must be looked at again
             if run.found.kind == "training" and runs is not None:
                 seen.append((self.training(run.slug).version, self.summary(run).live))
             elif runs is not None:
