@@ -7,17 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from looking import serious, web_server
 from pages import DOCS, PAGES, ROOT
 from patience import DEADLINE_S
 from trace_viewer import browser
@@ -157,26 +154,11 @@ def test_a_broken_link_a_missing_heading_and_a_page_without_a_place_are_seen(tmp
     assert [word in done.stderr for word in ("'nowhere.md'", "'#nowhere'", "- lost.md")] == [True] * 3
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        return
-
-
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
     """The site on loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-def serious(page: Any) -> list[str]:
-    """What axe-core has against a page."""
-    found = Axe().run(page).response["violations"]
-    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+    with web_server(site) as address:
+        yield address
 
 
 @pytest.mark.slow

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from axe_playwright_python.sync_playwright import Axe
 from patience import DEADLINE_S
 from trace_viewer import ROOT, keep_screenshot
 
@@ -100,6 +104,42 @@ def keep(look: Looking, name: str, way: str) -> None:
         keep_screenshot(page, f"{name}-{scheme}-{size}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0], (name, scheme, size)
         page.close()
+
+
+def serious(page: Any, **options: Any) -> list[tuple[str, str]]:
+    """What axe-core finds wrong with a page and calls serious or critical, each with the first place."""
+    found = Axe().run(page, options={"resultTypes": ["violations"], **options}).response["violations"]
+    grave = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in grave]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@contextmanager
+def web_server(folder: Path) -> Iterator[str]:
+    """The address of a web server on loopback with the files of a folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class EmptyPage(BaseHTTPRequestHandler):
+    """A page of another site, wherever one looks."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>elsewhere</title><body>")
+
+    def log_message(self, *args: Any) -> None:
+        return
 
 
 # Words on what is behind them, by WCAG: 4.5 for text, 3 for large text.

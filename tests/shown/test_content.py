@@ -5,18 +5,14 @@ VELODROME_SCREENSHOTS=folder keeps what it looks like.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from drawn_markup import DATA, PNG
-from looking import CONTRAST, Looking, keep, look_at
+from looking import CONTRAST, Looking, keep, look_at, serious, web_server
 from made_runs import HOSTILE, START, write
 from test_hostile_content import BOMBS, HOSTILE_TEXTS, NO_LINKS
 
@@ -228,11 +224,7 @@ def test_what_is_drawn_fits_the_screen_can_be_read_and_axe_finds_nothing_serious
         page.goto(f"{look.url}/run/content/rollout/1")
         page.evaluate("document.querySelectorAll('.talk details').forEach(each => each.open = true)")
         assert page.evaluate(CONTRAST) == [], scheme
-        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        serious = [
-            (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], scheme
+        assert serious(page) == [], scheme
         page.close()
 
 
@@ -270,17 +262,8 @@ def copy(rollouts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(copy: Path) -> Iterator[str]:
     """The copy on a web server."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(copy))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with web_server(copy) as address:
+        yield address
 
 
 @pytest.mark.parametrize("way", ["files", "web server"])

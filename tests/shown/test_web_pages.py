@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import running
+from looking import EmptyPage
 
 pytestmark = pytest.mark.slow
 
@@ -85,23 +86,10 @@ async (path) => {
 """
 
 
-class Page(BaseHTTPRequestHandler):
-    """An empty page, wherever one looks."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>elsewhere</title><body>")
-
-    def log_message(self, *args: Any) -> None:
-        return
-
-
 @pytest.fixture
 def elsewhere() -> Iterator[str]:
     """The address of another web site, which is on another port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as site:
+    with ThreadingHTTPServer(("127.0.0.1", 0), EmptyPage) as site:
         thread = threading.Thread(target=site.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{site.server_port}/"

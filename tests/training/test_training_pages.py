@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from made_pages import SMALL
 from made_runs import make_run
 from viewing import TAGS, page_at, viewing
 
@@ -21,13 +22,6 @@ from velodrome.viewer.runs.training_curves import drawn, evaluations, phases, sh
 from velodrome.viewer.runs.training_run import MOST_EVALUATIONS, SAMPLES, TrainingRun
 
 Json = dict[str, Any]
-
-SMALL = {
-    "env.name": "extractor_hub_10", "env.num_envs": "4", "env.agents": "2", "env.max_steps": "24",
-    "policy.hidden": "16", "supervised.steps": "256", "trainer.total_timesteps": "512", "trainer.batch_size": "64",
-    "trainer.minibatch_size": "32", "evaluator.episodes": "4", "evaluator.epoch_interval": "3",
-    "output.dashboard": "False", "output.episodes": "2",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
