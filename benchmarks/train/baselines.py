@@ -32,7 +32,7 @@ class Agents(VecEnv):
             if spec.obs_dtype == "uint8"
             else Box(-np.inf, np.inf, spec.obs_shape, np.float32)
         )
-        super().__init__(spec.total, seen, Discrete(spec.num_actions))
+        super().__init__(spec.total, seen, Discrete(spec.actions.width))
         self.env = env
 
     def reset(self) -> np.ndarray:

@@ -44,7 +44,7 @@ class Written(nn.Module):
 
         self.body = trunk()
         self.values_body = trunk() if self.apart else None
-        self.actor = nn.Linear(hidden, spec.num_actions)
+        self.actor = nn.Linear(hidden, spec.actions.width)
         self.critic = nn.Linear(hidden, 1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:

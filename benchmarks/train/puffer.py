@@ -55,7 +55,7 @@ class Vec:
         self.single_observation_space = (
             Box(0, 255, spec.obs_shape, np.uint8) if byte else Box(-np.inf, np.inf, spec.obs_shape, np.float32)
         )
-        self.single_action_space = Discrete(spec.num_actions)
+        self.single_action_space = Discrete(spec.actions.width)
         self.action_space = self.single_action_space
         self._ids, self._mask = np.arange(spec.total), np.ones(spec.total, bool)
 

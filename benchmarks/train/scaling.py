@@ -47,7 +47,7 @@ def alone(envs: int, seconds: float) -> tuple[float, float]:
         env.step(actions_EA.reshape(-1))
     request = cost_us(lambda: teacher.ask(seen_EA, begun_E, actions_EA), env.spec.total, seconds)
     rng = np.random.default_rng(1)
-    drawn = rng.integers(0, env.spec.num_actions, (DRAWN, env.spec.total))
+    drawn = rng.integers(0, env.spec.actions.width, (DRAWN, env.spec.total))
     turn = iter(range(sys.maxsize))
     stepped = cost_us(lambda: env.step(drawn[next(turn) % DRAWN]), env.spec.total, seconds)
     return stepped, request

@@ -79,7 +79,7 @@ class RandomActor:
     """Uniformly random actions."""
 
     def __init__(self, spec: Spec, seed: int) -> None:
-        self._num_actions = spec.num_actions
+        self._num_actions = spec.actions.width
         self._random = np.random.default_rng(seed)
 
     def act(self, obs_N: Array, begun_N: Array) -> Array:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.training.buffer import Buffer, Minibatch
-from velodrome.training.envs.interface import Spec
+from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.kernels.gae import gae
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ COLUMNS, HIDDEN = 3, 2
 
 
 def a_buffer(horizon: int, segment: int = 1, device: torch.device = CPU) -> Buffer:
-    spec = Spec("numbers", COLUMNS, 1, 2, "vector", (2,), "float32")
+    spec = Spec("numbers", COLUMNS, 1, ActionSpace((2,)), "vector", (2,), "float32")
     state = torch.zeros(2, COLUMNS, HIDDEN, device=device) if segment > 1 else None
     return Buffer(horizon, spec, device, state=state, segment=segment)
 

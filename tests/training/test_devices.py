@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from velodrome.training.buffer import Buffer
-from velodrome.training.envs.interface import Spec
+from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.kernels.adam import Adam
 from velodrome.training.losses.ppo import ppo_loss
 from velodrome.training.losses.supervised import supervised_loss
@@ -22,8 +22,8 @@ from velodrome.training.policy import Policy, sample
 from velodrome.training.settings import PolicySettings, PPOSettings
 
 META = torch.device("meta")
-TOKENS = Spec("hub", 3, 2, 5, "tokens", (31,), "uint8", window=5, codes=7, features=6)
-VECTOR = Spec("pole", 6, 1, 2, "vector", (4,), "float32")
+TOKENS = Spec("hub", 3, 2, ActionSpace((5,)), "tokens", (31,), "uint8", window=5, codes=7, features=6)
+VECTOR = Spec("pole", 6, 1, ActionSpace((2,)), "vector", (4,), "float32")
 
 
 @pytest.mark.parametrize("core", ["mlp", "lstm"])

@@ -42,7 +42,7 @@ def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
     spec = make_env(settings.env, 0).spec
     result = play(settings, RandomActor(spec, 1), episodes=300, led=True)
     assert result.agreement is not None
-    assert abs(result.agreement - 1 / spec.num_actions) < 0.02  # dice agree as often as there are actions
+    assert abs(result.agreement - 1 / spec.actions.width) < 0.02  # dice agree as often as there are actions
 
 
 def test_an_evaluation_in_words():

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
-from velodrome.training.envs.interface import Spec, VectorEnv
+from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 
@@ -154,7 +154,7 @@ def test_an_episode_that_ends_is_begun_anew_in_the_same_step_and_its_last_view_i
     result = [step(env, 0, 0), step(env, 0, 2), step(env, 1, 0), step(env, 0, 0)]
     ended = env.ended()
 
-    assert env.spec == Spec(f"gymnasium:{name}", 2, 1, 3, "vector", (2,), "float32")
+    assert env.spec == Spec(f"gymnasium:{name}", 2, 1, ActionSpace((3,)), "vector", (2,), "float32")
     no = [False, False]
     assert result == [
         {"obs": [1, 1], "rewards": [1, 1], "terminals": no, "truncations": no, "final": []},
@@ -253,4 +253,4 @@ def test_a_module_before_the_id_is_imported_for_the_environments_it_registers(
     finally:
         gymnasium.registry.pop("others/Pole-v0", None)
         sys.modules.pop("velo_others", None)
-    assert env.spec == Spec("gymnasium:velo_others:others/Pole-v0", 2, 1, 2, "vector", (4,), "float32")
+    assert env.spec == Spec("gymnasium:velo_others:others/Pole-v0", 2, 1, ActionSpace((2,)), "vector", (4,), "float32")

@@ -28,7 +28,7 @@ def made(mission: str = "extractor_hub", *, num_envs: int = 2, max_steps: int = 
 
 def dice(env: Any, steps: int, seed: int = 0) -> list[NDArray[np.int64]]:
     drawn = np.random.default_rng(seed)
-    return [drawn.integers(0, env.spec.num_actions, env.spec.total) for _ in range(steps)]
+    return [drawn.integers(0, env.spec.actions.width, env.spec.total) for _ in range(steps)]
 
 
 def plain_planes(env: Any, e: int, agent: int) -> dict[tuple[str, int, int], int]:
@@ -163,7 +163,7 @@ def test_a_mission_can_be_a_file_with_moods_and_an_end_of_its_own(tmp_path: Path
     path = tmp_path / "mission.json"
     path.write_text(json.dumps(result))
     env = made(str(path), num_envs=1)
-    assert (env.spec.agents, env.spec.num_actions) == (2, 8)
+    assert (env.spec.agents, env.spec.actions.width) == (2, 8)
     assert [name.startswith("change_vibe_") for name in env.action_names] == [False] * 5 + [True] * 3
     env.step(np.array([7, 0]))
     vibe = env._token_planes.names.index("vibe")

@@ -11,18 +11,27 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from velodrome.errors import InputError
-from velodrome.training.envs.interface import Spec
+from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.kernels.cells import add_cells
 from velodrome.training.policy import Policy, TokenEncoder, _drawn_anywhere, drawn, sample
 from velodrome.training.settings import PolicySettings
 
 WINDOW, CODES, FEATURES = 5, 7, 6
 TOKENS = Spec(
-    "hub", 4, 3, 5, "tokens", (WINDOW * WINDOW + FEATURES,), "uint8", window=WINDOW, codes=CODES, features=FEATURES
+    "hub",
+    4,
+    3,
+    ActionSpace((5,)),
+    "tokens",
+    (WINDOW * WINDOW + FEATURES,),
+    "uint8",
+    window=WINDOW,
+    codes=CODES,
+    features=FEATURES,
 )
-VECTOR = Spec("pole", 8, 1, 2, "vector", (4,), "float32")
-SMALL_PLANES = Spec("grid", 8, 1, 4, "planes", (3, 7, 9), "float32")
-IMAGE = Spec("game", 2, 1, 6, "planes", (4, 84, 84), "uint8")
+VECTOR = Spec("pole", 8, 1, ActionSpace((2,)), "vector", (4,), "float32")
+SMALL_PLANES = Spec("grid", 8, 1, ActionSpace((4,)), "planes", (3, 7, 9), "float32")
+IMAGE = Spec("game", 2, 1, ActionSpace((6,)), "planes", (4, 84, 84), "uint8")
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -69,10 +78,10 @@ def test_an_untrained_student_reads_every_layout_and_prefers_nothing(spec: Spec,
 
     logits, values, state = policy(some_obs(spec, 3), policy.initial_state(3))
 
-    assert (logits.shape, values.shape) == ((3, spec.num_actions), (3,))
+    assert (logits.shape, values.shape) == ((3, spec.actions.width), (3,))
     assert (state is None) == (core == "mlp")
     shares = torch.softmax(logits, 1)
-    torch.testing.assert_close(shares, torch.full_like(shares, 1 / spec.num_actions), rtol=0, atol=0.02)
+    torch.testing.assert_close(shares, torch.full_like(shares, 1 / spec.actions.width), rtol=0, atol=0.02)
 
 
 def by_one_hot(encoder: TokenEncoder, obs: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Policy(nn.Module):
     def __init__(self, settings: PolicySettings, spec: Spec, generator: torch.Generator) -> None:
         super().__init__()
         self.hidden = settings.hidden
-        self.num_actions = spec.num_actions
+        self.num_actions = spec.actions.width
         self.recurrent = settings.core == "lstm"
         self._half_lstm = self.recurrent and lstm_in_half()
         self.encoder = make_encoder(settings, spec, generator)

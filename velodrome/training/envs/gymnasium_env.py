@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.interface import Array, Layout, Spec
+from velodrome.training.envs.interface import ActionSpace, Array, Layout, Spec
 from velodrome.training.envs.reset_only import ResetOnly
 from velodrome.training.settings import EnvSettings
 
@@ -96,7 +96,7 @@ def _spec(where: str, settings: EnvSettings, seen: Space[Any], acted: Space[Any]
         name=settings.name,
         num_envs=settings.num_envs,
         agents=1,
-        num_actions=int(acted.n),
+        actions=ActionSpace((int(acted.n),)),
         layout=layout,
         obs_shape=_planes(np.empty((1, *seen.shape), np.uint8)).shape[1:] if image else seen.shape,
         obs_dtype="uint8" if image else "float32",

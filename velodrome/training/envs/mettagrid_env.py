@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
-from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.interface import ActionSpace, Array, Spec
 from velodrome.training.envs.reset_only import ResetOnly
 from velodrome.training.kernels.compiled import kernel
 from velodrome.training.settings import EnvSettings
@@ -215,7 +215,7 @@ class MettaGrid(ResetOnly):
         self._middle = (self._token_planes.height // 2) * self._token_planes.width + self._token_planes.width // 2
         shape = (len(self._token_planes.names), self._token_planes.height, self._token_planes.width)
         num_envs, agents = settings.num_envs, int(game.num_agents)
-        super().__init__(Spec(settings.name, num_envs, agents, len(names), "planes", shape, "uint8"))
+        super().__init__(Spec(settings.name, num_envs, agents, ActionSpace((len(names),)), "planes", shape, "uint8"))
         self._tokens_NKB: Array = np.zeros((self.spec.total, game.obs.num_tokens, 3), np.uint8)
         self._buffers = [self._buffer(slice(e * agents, (e + 1) * agents)) for e in range(num_envs)]
         self._sims: list[Any] = [None] * num_envs

@@ -15,6 +15,7 @@ class ResetOnly:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.obs: Array = np.zeros((spec.total, *spec.obs_shape), spec.obs_dtype)
+        self.action_mask: NDArray[np.bool_] | None = None
         self.final_obs: Array = np.zeros_like(self.obs)
         self.rewards: NDArray[np.float32] = np.zeros(spec.total, np.float32)
         self.terminals: NDArray[np.bool_] = np.zeros(spec.total, np.bool_)

@@ -15,7 +15,7 @@ from velodrome.training.envs.extractor_hub import hub_picture, hub_rules
 from velodrome.training.envs.extractor_hub.kernels import step_all
 from velodrome.training.envs.extractor_hub.teacher import Thinky, fill
 from velodrome.training.envs.extractor_hub.world import EPISODE, World, make_world
-from velodrome.training.envs.interface import Array, Ended, Spec, VectorEnv
+from velodrome.training.envs.interface import ActionSpace, Array, Ended, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 _NOT_STATE = ("size", "hub_radius", "max_steps", "notes")
@@ -44,7 +44,7 @@ class ExtractorHub:
             name=f"extractor_hub_{size}",
             num_envs=num_envs,
             agents=agents,
-            num_actions=hub_rules.ACTIONS,
+            actions=ActionSpace((hub_rules.ACTIONS,)),
             layout="tokens",
             obs_shape=(hub_rules.OBS_BYTES,),
             obs_dtype="uint8",
@@ -57,6 +57,7 @@ class ExtractorHub:
         self.world: World = make_world(size, num_envs, agents, max_steps, notes)
         total = self.spec.total
         self.obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
+        self.action_mask = None
         self.final_obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
         self.rewards: NDArray[np.float32] = np.zeros(total, np.float32)
         self.terminals: NDArray[np.bool_] = np.zeros(total, np.bool_)
