@@ -106,7 +106,11 @@ def test_training_ends_with_a_table_and_a_curve(runs: Path):
     shown = velo_on_screen(*words, cwd=runs, columns=60)
     text = "\n".join(shown.lines)
     assert shown.code == 0
-    assert [name for name in ("agent steps", "return", "ppo", "mean return, epoch by epoch") if name not in text] == []
+    assert [
+        name
+        for name in ("agent steps", "evaluation, greedy", "ppo", "return in rollouts, sampled, ")
+        if name not in text
+    ] == []
     assert sum("█" in line for line in shown.lines) >= 2
     assert any(line.startswith("next: velo view train_dir/curve_") for line in shown.lines)
     assert too_wide(shown, 60) == []

@@ -28,10 +28,10 @@ def epoch(step: float, phase: str, rollout_ms: float, update_ms: float, **more: 
 
 
 LINES = [
-    epoch(100, "supervised", 40.0, 10.0, loss=2.0, mean_return=1.0),
+    epoch(100, "supervised", 40.0, 10.0, loss=2.0, rollout_return=1.0),
     epoch(200, "supervised", 20.0, 30.0, loss=1.0),
-    epoch(260, "ppo", 10.0, 20.0, loss=-1.0, mean_return=3.0),
-    {"step": 260, "epoch": 3, "evaluation": {"episodes": 4, "mean_return": 2.5}, "evaluation_s": 0.02},
+    epoch(260, "ppo", 10.0, 20.0, loss=-1.0, rollout_return=3.0),
+    {"step": 260, "epoch": 3, "evaluation": {"episodes": 4, "mean_return": 2.5, "greedy": True}, "evaluation_s": 0.02},
 ]
 FIRST_PARTS = {
     "rollout/teacher": 12.0,
@@ -124,14 +124,33 @@ def test_speed_and_shares_of_time_are_of_what_was_timed_by_phase(tmp_path: Path)
     assert "Where the time went" not in training_report(run)
 
 
-def test_series_are_over_the_same_steps_and_the_last_evaluation_is_reported(tmp_path: Path):
-    run = read_training(run_folder(tmp_path, [LINES[0], {**LINES[3], "step": 100}, *LINES[1:]]))
+def test_series_are_over_the_same_steps_and_evaluations_of_both_kinds_are_kept_apart(tmp_path: Path):
+    sampled = {"step": 200, "evaluation": {"episodes": 2, "mean_return": 0.5, "greedy": False}}
+    run = read_training(run_folder(tmp_path, [LINES[0], {**LINES[3], "step": 100}, LINES[1], sampled, *LINES[2:]]))
     assert run["series"] == {
         "loss": {"first": 2.0, "last": -1.0, "least": -1.0, "most": 2.0, "means": [None, 2.0, 0.0]},
-        "mean_return": {"first": 1.0, "last": 3.0, "least": 1.0, "most": 3.0, "means": [None, 1.0, 3.0]},
-        "evaluation/mean_return": {"first": 2.5, "last": 2.5, "least": 2.5, "most": 2.5, "means": [None, 2.5, 2.5]},
+        "rollout_return": {"first": 1.0, "last": 3.0, "least": 1.0, "most": 3.0, "means": [None, 1.0, 3.0]},
+        "evaluation_greedy/mean_return": {
+            "first": 2.5,
+            "last": 2.5,
+            "least": 2.5,
+            "most": 2.5,
+            "means": [None, 2.5, 2.5],
+        },
+        "evaluation_sampled/mean_return": dict.fromkeys(("first", "last", "least", "most"), 0.5)
+        | {"means": [None, None, 0.5]},
     }
-    assert (run["evaluations"], run["evaluation"]) == (2, {"step": 260, "episodes": 4, "mean_return": 2.5})
+    assert (run["evaluations"], run["evaluation"]) == (
+        3,
+        {
+            "greedy": {"step": 260, "episodes": 4, "mean_return": 2.5},
+            "sampled": {"step": 200, "episodes": 2, "mean_return": 0.5},
+        },
+    )
+    report = training_report(run)
+    assert report.index("Last evaluation, greedy\n  step         260") < report.index(
+        "Last evaluation, sampled\n  step         200"
+    )
 
 
 def test_a_line_that_is_not_of_a_run_is_noted_and_one_that_is_being_written_is_not(tmp_path: Path):
@@ -203,7 +222,7 @@ def test_a_strange_evaluation_is_reported_as_far_as_it_is_one(tmp_path: Path, ca
     folder = run_folder(tmp_path / os.fsdecode(b"run\xff"), LINES, json.dumps(strange).encode() + b"\n")
     run = profiled(capsys, folder)
     assert run["run"] == "run\\udcff"
-    assert run["evaluation"] == {"step": None, "mean_return": 3.0}
+    assert run["evaluation"]["sampled"] == {"step": None, "mean_return": 3.0}
     assert run["time"][-1]["seconds"] == 0.02
 
 
@@ -233,9 +252,9 @@ def test_the_report_of_a_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFi
         "  supervised       2          200    2,000   2,000          2,000\n"
         "  ppo              1           60    2,000   2,000          2,000\n"
     )
-    assert "\n  mean_return                ▃█  1 to 3\n" in out
-    assert "\n  loss                       █▃  2 to -1\n" in out
-    assert out.endswith("Last evaluation\n  step         260\n  episodes       4\n  mean_return  2.5\n")
+    assert "\n  rollout_return                  ▃█  1 to 3\n" in out
+    assert "\n  loss                            █▃  2 to -1\n" in out
+    assert out.endswith("Last evaluation, greedy\n  step         260\n  episodes       4\n  mean_return  2.5\n")
 
 
 def numbers(each: dict[str, Any]) -> tuple[Any, ...]:

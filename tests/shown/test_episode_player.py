@@ -19,7 +19,7 @@ from velodrome.viewer.viewed_file import opened
 
 pytestmark = pytest.mark.slow
 
-WAY = "/run/episodes_drawn/rollout/1"
+WAY = "/run/episodes_sampled/rollout/1"
 # The colour in the upper left corner of every cell of the picture.
 DRAWN = """
 width => {
@@ -40,7 +40,7 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     more = {"env__max_steps": "120", "evaluator__greedy": "False", "output__episodes": "2"}
     folder = tmp_path_factory.mktemp("run")
     settings = small(folder, trainer__total_timesteps="512", supervised__steps="256", **more)
-    return train(settings, lambda _: None).folder / "episodes_drawn.jsonl"
+    return train(settings, lambda _: None).folder / "episodes_sampled.jsonl"
 
 
 def episode_of(path: Path) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def ran(folder: Path, **more: str) -> TrainingResult:
 def lines(outcome: TrainingResult, name: str = "") -> list[Json]:
     path = outcome.folder / (name or "episodes.jsonl")
     if not (name or path.exists()):
-        path = outcome.folder / "episodes_drawn.jsonl"
+        path = outcome.folder / "episodes_sampled.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -188,11 +188,11 @@ def test_episodes_of_the_run_when_it_was_shorter_are_moved_aside(tmp_path: Path,
     assert same(weights(reference("mlp").folder), weights(long.folder))
 
 
-def test_episodes_of_drawn_actions_stand_in_a_file_of_their_own(tmp_path: Path):
+def test_episodes_of_sampled_actions_stand_in_a_file_of_their_own(tmp_path: Path):
     likeliest = ran(tmp_path, output__episodes="3")
-    drawn = ran(tmp_path, evaluator__greedy="False", output__episodes="3")
-    assert drawn.folder == likeliest.folder
-    first, second = (lines(drawn, f"episodes{more}.jsonl") for more in ("", "_drawn"))
+    sampled = ran(tmp_path, evaluator__greedy="False", output__episodes="3")
+    assert sampled.folder == likeliest.folder
+    first, second = (lines(sampled, f"episodes{more}.jsonl") for more in ("", "_sampled"))
     assert [row["id"] for row in first] == [row["id"] for row in second]
     assert [row["episode"]["actions"] for row in first] != [row["episode"]["actions"] for row in second]
 
@@ -217,7 +217,7 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path):
 
 @pytest.mark.slow
 def test_every_reader_of_rollouts_takes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = ran(tmp_path, **HUB, output__episodes="30").folder / "episodes_drawn.jsonl"
+    path = ran(tmp_path, **HUB, output__episodes="30").folder / "episodes_sampled.jsonl"
     assert run_checks(path) == []
     assert check.run([str(path), "--fail-on", "info"]) == 0
     assert metrics.run([str(path)]) == 0

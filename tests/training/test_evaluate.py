@@ -48,9 +48,9 @@ def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
 def test_an_evaluation_in_words():
     result = {"episodes": 4, "mean_return": 1.5, "standard_error": 0.25, "greedy": False, "unfinished": 2}
     line = evaluation_line(result)
-    assert all(part in line for part in ("1.50", "0.25", "4 episodes", "sampled", "2 without an end"))
+    assert all(part in line for part in ("1.50", "0.25", "4 episodes", "evaluation, sampled:", "2 without an end"))
     line = evaluation_line({"episodes": 1, "mean_return": 2.0, "greedy": True, "agreement": 0.925})
-    assert all(part in line for part in ("2.00", "1 episode", "92.5%"))
+    assert all(part in line for part in ("evaluation, greedy:", "2.00", "1 episode", "92.5%"))
 
 
 def test_an_evaluation_is_left_when_somebody_asks(tmp_path: Path):

@@ -111,9 +111,9 @@ def test_returns_where_the_teacher_leads_are_not_the_students(tmp_path: Path):
     lines = metrics(trained(tmp_path, trainer__total_timesteps=1_536).folder)
     taught = [line for line in lines if "teacher_return" in line]
     assert {line["phase"] for line in taught} == {"supervised"}
-    assert sum(line["teacher_return"] for line in taught) > sum(line["mean_return"] for line in taught)
+    assert sum(line["teacher_return"] for line in taught) > sum(line["rollout_return"] for line in taught)
     assert {line["episodes"] for line in taught} == {2}  # of 4 environments; the teacher leads the other two
-    assert all(line["episodes"] == 4 for line in lines if line["phase"] == "ppo" and "mean_return" in line)
+    assert all(line["episodes"] == 4 for line in lines if line["phase"] == "ppo" and "rollout_return" in line)
 
 
 @pytest.mark.parametrize(

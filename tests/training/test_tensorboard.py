@@ -46,9 +46,9 @@ def test_its_own_reader_finds_the_numbers_of_the_metrics_file_and_no_weight_diff
     assert scalars["time/rollout/environment"] == [(step, pytest.approx(ms, rel=1e-6)) for step, ms in parts]
     evaluations = [line for line in lines if "evaluation" in line]
     steps = [line["step"] for line in evaluations]
-    assert [step for step, _ in scalars["evaluation/mean_return"]] == [512, 1024] == steps
-    assert scalars["evaluation/agreement"][-1][1] == pytest.approx(evaluations[-1]["evaluation"]["agreement"])
-    assert {tag.partition("/")[0] for tag in scalars} == {"train", "time", "evaluation"}
+    assert [step for step, _ in scalars["evaluation_greedy/mean_return"]] == [512, 1024] == steps
+    assert scalars["evaluation_greedy/agreement"][-1][1] == pytest.approx(evaluations[-1]["evaluation"]["agreement"])
+    assert {tag.partition("/")[0] for tag in scalars} == {"train", "time", "evaluation_greedy"}
     assert same(weights(reference("mlp").folder), weights(folder))
 
 

@@ -259,7 +259,7 @@ class Terminal(io.StringIO):
         return lines
 
 
-STATS = {"loss": 0.123456, "mean_return": 20.3, "agreement": 0.95, "entropy": 1.2, "approx_kl": 0.01}
+STATS = {"loss": 0.123456, "rollout_return": 20.3, "episodes": 4, "agreement": 0.95, "entropy": 1.2, "approx_kl": 0.01}
 
 
 def test_on_a_narrow_terminal_there_is_one_block_and_other_lines_stay_above_it(monkeypatch: pytest.MonkeyPatch):
@@ -289,10 +289,15 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds_and_the_last_retur
     account, watch, terminal = TimeAccount(), Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     account.add("ppo", 512, *epoch(watch, taught=False))
-    for step, more in ((512, {"mean_return": 20.3}), (1024, {}), (1536, {"mean_return": 21.0})):
+    for step, more in (
+        (512, {"rollout_return": 20.3, "episodes": 4}),
+        (1024, {"episodes": 0}),
+        (1536, {"rollout_return": 21.0, "episodes": 1}),
+    ):
         watch.now += 6.0
         dashboard.show(step, "ppo", account, {**dict.fromkeys(PPO_STATS, 0.5), **more})
         watch.now += 6.0 if step > 512 else 0.0  # the first is too early
     assert [line.split("steps/s  ")[1] for line in terminal.getvalue().splitlines()] == [
-        f"loss 0.5  mean_return {last}  entropy 0.5  approx_kl 0.5  clip_fraction 0.5" for last in ("20.3", "21")
+        f"loss 0.5  return in rollouts {last}  entropy 0.5  approx_kl 0.5  clip_fraction 0.5"
+        for last in ("20.3 (sampled, 4 episodes)", "21 (sampled, 1 episode)")
     ]

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def train_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of both phases; the first evaluated with the likeliest actions, the second with drawn ones."""
+    """Two runs of both phases; the first evaluated greedily, the second with sampled actions."""
     folder = tmp_path_factory.mktemp("train_dir")
     for name, greedy in (("first", "True"), ("second", "False")):
         settings = {**SMALL, "output.train_dir": str(folder), "evaluator.greedy": greedy}
@@ -61,7 +61,7 @@ def test_a_real_run_has_its_curves_phases_evaluations_checkpoints_settings_and_e
         page = page_at(client, home)
         assert {tag for tag, _ in page.tags} <= TAGS
         for title in (
-            "Return in training",
+            "Return in rollouts, sampled",
             "Loss",
             "Policy loss",
             "Entropy",
@@ -71,7 +71,7 @@ def test_a_real_run_has_its_curves_phases_evaluations_checkpoints_settings_and_e
             assert title in page.words
         assert page.words.count("teacher-forced") >= 3
         assert "Evaluation, greedy: mean return" in page.words
-        assert "Evaluation, drawn" not in page.words
+        assert "Evaluation, sampled" not in page.words
         assert "agent steps of 512" in page.words
         assert "checkpoint_000000000512.pt" in page.words
         assert "env.num_envs 4" in page.words
@@ -97,7 +97,7 @@ def test_the_list_of_a_train_dir_has_runs_and_their_episodes_and_returns(train_d
         page = page_at(client, "/")
         assert "4 runs" in page.words
         assert len([link for link in page.links() if link.startswith("/training/")]) == 2
-        assert "training · 512 steps · evaluated, drawn" in page.words
+        assert "training · 512 steps · evaluated, sampled" in page.words
 
 
 def test_runs_over_each_other_have_evaluations_of_each_kind_apart_and_settings_that_differ(train_dir: Path):
@@ -106,7 +106,7 @@ def test_runs_over_each_other_have_evaluations_of_each_kind_apart_and_settings_t
         page = page_at(client, "/compare?" + "&".join(f"run={slug}" for slug in slugs))
         assert {tag for tag, _ in page.tags} <= TAGS
         assert "Evaluation, greedy: mean return" in page.words
-        assert "Evaluation, drawn: mean return" in page.words
+        assert "Evaluation, sampled: mean return" in page.words
         assert "evaluator.greedy True False" in page.words
         assert [attrs["class"] for tag, attrs in page.tags if tag == "path" and attrs.get("class") == "line-1"] != []
         rollouts = next(link for link in page_at(client, "/").links() if link.endswith("episodes"))
@@ -120,7 +120,7 @@ def test_a_run_that_trains_is_followed(tmp_path: Path):
         before = client.get("/pulse?run=run").json()
         assert "agent steps of 10,000" in page_at(client, "/training/run").words
         with (folder / "metrics.jsonl").open("ab") as file:
-            file.write(orjson.dumps(epoch(4, phase="ppo", mean_return=77.5)) + b"\n" + b'{"torn')
+            file.write(orjson.dumps(epoch(4, phase="ppo", rollout_return=77.5)) + b"\n" + b'{"torn')
         assert client.get("/pulse?run=run").json()["version"] != before["version"]
         page = page_at(client, "/training/run")
         assert "agent steps of 10,000 256" in page.words
@@ -207,7 +207,7 @@ def test_a_training_run_and_rollouts_below_one_folder_are_one_list(tmp_path: Pat
 
 
 def test_a_value_of_one_point_or_none_is_drawn_or_left_out(tmp_path: Path):
-    lines = [epoch(1, mean_return=3.0), epoch(2, only=math.pi)]
+    lines = [epoch(1, rollout_return=3.0), epoch(2, only=math.pi)]
     data = TrainingRun(write_metrics(tmp_path / "run", lines), "run", "run").read()
     titles = [each["title"] for each in drawn([data], ["run"])]
-    assert titles == ["Return in training", "Loss", "Agent steps per second", "only"]
+    assert titles == ["Return in rollouts, sampled", "Loss", "Agent steps per second", "only"]

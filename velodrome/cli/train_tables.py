@@ -10,16 +10,20 @@ from typing import Any
 import orjson
 
 from velodrome.cli.tables import Row, ink, next_step, pairs
-from velodrome.timing.report import curve, duration
+from velodrome.timing.report import counted, curve, duration
 
 Json = dict[str, Any]
 
-_CURVES = ("mean_return", "agreement", "loss")  # the first that the run has is drawn
+_CURVES = {  # the first that the run has is drawn
+    "rollout_return": "return in rollouts, sampled",
+    "agreement": "agreement",
+    "loss": "loss",
+}
 
 
 def train_table(folder: Path, step: int, timing: Json, evaluation: Json | None) -> str:
     """Steps, speed of each phase, evaluation, shares of time, and how the return went."""
-    parts = [pairs([*_results(folder, step, evaluation), *_times(timing)]), _drawn(_lines(folder / "metrics.jsonl"))]
+    parts = [pairs([*_results(folder, step, evaluation), *_times(timing)]), _curve(_lines(folder / "metrics.jsonl"))]
     commands = next_step(f"velo view {shlex.quote(str(folder))}", f"velo profile {shlex.quote(str(folder))}")
     return "\n\n".join(["", *filter(None, parts), commands]).removeprefix("\n")
 
@@ -30,7 +34,10 @@ def _results(folder: Path, step: int, evaluation: Json | None) -> Iterator[Row]:
     if evaluation:
         error = f" ± {evaluation['standard_error']:.2f}" if evaluation.get("standard_error") is not None else ""
         mean = ink(f"{evaluation['mean_return']:.2f}", "bold")
-        yield "return", f"{mean}{error}, {evaluation['episodes']:,} episodes"
+        yield (
+            f"evaluation, {'greedy' if evaluation['greedy'] else 'sampled'}",
+            f"return {mean}{error}, {counted(evaluation['episodes'], 'episode')}",
+        )
 
 
 def _times(timing: Json) -> Iterator[Row]:
@@ -40,11 +47,13 @@ def _times(timing: Json) -> Iterator[Row]:
         yield name, f"{phase['sps']:,.0f} steps/s, {duration(spent_s * 1e3)}{rollouts}"
 
 
-def _drawn(lines: list[Json]) -> str:
-    for name in _CURVES:
-        values = [line[name] for line in lines if isinstance(line.get(name), int | float)]
-        if len(values) > 1:
-            return f"{ink(name.replace('_', ' '), 'bold')}, epoch by epoch\n{curve(values)}"
+def _curve(lines: list[Json]) -> str:
+    for name, title in _CURVES.items():
+        having = [line for line in lines if isinstance(line.get(name), int | float)]
+        if len(having) > 1:
+            episodes = sum(line.get("episodes", 0) for line in having)
+            over = f", {counted(episodes, 'episode')}" if name == "rollout_return" else ""
+            return f"{ink(title, 'bold')}{over}, epoch by epoch\n{curve([line[name] for line in having])}"
     return ""
 
 

@@ -72,7 +72,7 @@ class Actor(Protocol):
 
 
 class Student:
-    """A policy as an actor: its likeliest action, or one sampled with `generator`."""
+    """A policy as an actor: its likeliest action (greedy), or one sampled with `generator`."""
 
     def __init__(self, policy: Policy, device: torch.device, generator: torch.Generator | None = None) -> None:
         self._policy = policy
@@ -113,11 +113,13 @@ def evaluate(
 
 def evaluation_line(result: Json) -> str:
     """An evaluation in one line."""
-    words = f"return {result['mean_return']:.2f}"
+    words = f"evaluation, {'greedy' if result['greedy'] else 'sampled'}: return {result['mean_return']:.2f}"
     words += f" (standard error {result['standard_error']:.2f})" if "standard_error" in result else ""
-    words += f" over {counted(result['episodes'], 'episode')}{'' if result['greedy'] else ', sampled actions'}"
+    words += f" over {counted(result['episodes'], 'episode')}"
     words += f", {result['unfinished']} without an end after {MOST_STEPS:,} steps" if "unfinished" in result else ""
-    return words + (f", agreement {result['agreement']:.1%}" if "agreement" in result else "")
+    return words + (
+        f", the likeliest action agrees with the teacher in {result['agreement']:.1%}" if "agreement" in result else ""
+    )
 
 
 def layout_seed(settings: RunSettings, first: int) -> int:

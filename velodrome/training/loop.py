@@ -32,7 +32,7 @@ from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
 from velodrome.training.run.dashboard import Dashboard, announced
-from velodrome.training.run.episodes import DRAWN, EPISODES, write_episodes
+from velodrome.training.run.episodes import EPISODES, SAMPLED, write_episodes
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
 from velodrome.training.run.train_folder import held_folder
@@ -179,7 +179,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
         generator = stream(run.settings.seed, f"minibatches/{number}", run.step)
         batches = buffer.minibatches(generator, trainer.minibatch_size)
         while True:
-            with part(timed.GATHER):
+            with part(timed.MINIBATCH):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -247,7 +247,7 @@ def measure(run: Session, stop: Stop) -> None:
 def play_episodes(run: Session) -> None:
     """Write episodes of the student as rollouts, those that are not in the file yet."""
     began = time.perf_counter()
-    path = run.folder / (EPISODES if run.settings.evaluator.greedy else DRAWN)
+    path = run.folder / (EPISODES if run.settings.evaluator.greedy else SAMPLED)
     written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
     run.account.add_apart("episodes", time.perf_counter() - began)
     run.say(f"{path}: {counted(written, 'episode')} written{'' if written else '; all were there already'}")
@@ -300,7 +300,8 @@ def _ended_episodes(run: Session, phase: Phase) -> Json:
     own = ended.envs >= _led_envs(run, phase)
     line: Json = {"episodes": int(own.sum())}
     if own.any():
-        line |= {"mean_return": float(ended.returns[own].mean()), "mean_length": float(ended.lengths[own].mean())}
+        line |= {"rollout_return": float(ended.returns[own].mean())}
+        line |= {"rollout_length": float(ended.lengths[own].mean())}
         line |= {name: float(numbers[own].mean()) for name, numbers in ended.numbers.items()}
     if not own.all():
         line["teacher_return"] = float(ended.returns[~own].mean())

@@ -160,7 +160,7 @@ class EvaluatorConfig(Settings):
     evaluate_local: bool = Field(True, description="evaluate at all")
     epoch_interval: int = Field(100, ge=1, description="epochs between evaluations; also at the end")
     episodes: int = Field(32, ge=1, le=100_000, description="episodes per evaluation")
-    greedy: bool = Field(True, description="take the likeliest action; otherwise sample")
+    greedy: bool = Field(True, description="take the likeliest action; otherwise a sampled one")
 
 
 class OutputSettings(Settings):

@@ -20,7 +20,7 @@ from velodrome.training.envs.interface import Array, Spec, Teacher
 ROLLOUT, UPDATE = "rollout", "update"
 STUDENT, TEACHER, STORE, ENVIRONMENT = "student_forward", "teacher", "replay_store", "environment"
 RESHAPE, FETCH, KERNELS, BACK = "reshape", "gpu_to_cpu", "nim_calls", "stack_back"
-ADVANTAGES, GATHER, FORWARD, BACKWARD, OPTIMIZER = "advantages", "gather", "forward", "backward", "optimizer"
+ADVANTAGES, MINIBATCH, FORWARD, BACKWARD, OPTIMIZER = "advantages", "minibatch", "forward", "backward", "optimizer"
 
 Timed = Callable[[str], AbstractContextManager[Any]]
 

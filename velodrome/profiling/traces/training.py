@@ -103,7 +103,7 @@ class _Run:
         self.epochs = 0
         self.evaluations = 0
         self.evaluation_s = 0.0
-        self.last: Json | None = None
+        self.last: dict[str, Json] = {}  # evaluation, greedy and sampled
         self.phases: dict[str, _Phase] = {}
         self.series: dict[str, tuple[array[float], array[float]]] = {}  # at which step, and how much
 
@@ -114,8 +114,9 @@ class _Run:
             self.evaluations += 1
             self.evaluation_s += _number(line.get("evaluation_s"), _MOST) or 0.0
             values = {name: each for name, each in line["evaluation"].items() if not isinstance(each, dict | list)}
-            self.last = {"step": step, **values}
-            self._point("evaluation/mean_return", step or self.step, values.get("mean_return"))
+            actions = "greedy" if values.pop("greedy", False) else "sampled"
+            self.last[actions] = {"step": step, **values}
+            self._point(f"evaluation_{actions}/mean_return", step or self.step, values.get("mean_return"))
             return True
         spent_ms = {name: _number(line.get(f"{name}_ms"), _MOST) for name in _TIMED}
         name = str(line.get("phase", "training"))

@@ -14,12 +14,19 @@ from velodrome.timing.screen import padded
 
 Json = dict[str, Any]
 
-_FIRST = ("mean_return", "evaluation/mean_return", "loss", "agreement", "sps")
-_NAME = 26
+_FIRST = (
+    "evaluation_greedy/mean_return",
+    "evaluation_sampled/mean_return",
+    "rollout_return",
+    "loss",
+    "agreement",
+    "sps",
+)
+_NAME = 31
 
 
 def training_report(run: Json, *, top: int = 10) -> str:
-    """Speed by phase, where the time went, what moved, the last evaluation."""
+    """Speed by phase, where the time went, what moved, the last evaluation of each kind."""
     length = f"{counted(run['step'], 'agent step')}, {counted(run['epochs'], 'epoch')}"
     inside = [
         (f"Where the time went: {clean(each['phase'])}, {counted(each['epochs'], 'epoch')}", [_inside(each)])
@@ -36,7 +43,7 @@ def training_report(run: Json, *, top: int = 10) -> str:
             ("Time", [table(("part", "time", "share"), time)]),
             *inside,
             ("Over agent steps", _series(run["series"], top)),
-            ("Last evaluation", _evaluation(run["evaluation"])),
+            *((f"Last evaluation, {actions}", _evaluation(last)) for actions, last in run["evaluation"].items()),
             ("Traces", [clean(each, longest=200) for each in run["traces"][:top]]),
             _notes(run),
         ]
@@ -113,9 +120,7 @@ def _series(series: Json, top: int) -> list[str]:
     return [*lines, f"and {more} more (--top {len(names)}, or --json)"] if more > 0 else lines
 
 
-def _evaluation(last: Json | None) -> list[str]:
-    if last is None:
-        return []
+def _evaluation(last: Json) -> list[str]:
     rows = [(name, f"{value:,.6g}" if isinstance(value, int | float) else str(value)) for name, value in last.items()]
     return [table(("", ""), rows).lstrip("\n")]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
-from velodrome.timing.report import speaks_unicode
+from velodrome.timing.report import counted, speaks_unicode
 from velodrome.timing.screen import redraws, screen_width
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.timed import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
@@ -28,9 +28,8 @@ _PARTS = (
     ("backward", f"update/{BACKWARD}"),
     ("optimizer", f"update/{OPTIMIZER}"),
 )
-_SHOWN = ("loss", "mean_return", "agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
-
-_KEPT = ("mean_return",)  # reported only when an episode has ended; the last one is shown until then
+_SHOWN = ("loss", "agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
+_RETURN = "rollout_return"  # reported only when an episode has ended; the last one is shown until then
 
 
 @contextmanager
@@ -56,11 +55,13 @@ class Dashboard:
         self._unicode = speaks_unicode(stream)
         self._next = clock() + (0.0 if self._live else _LINE_EVERY_S)
         self._drawn = 0
-        self._kept: dict[str, float] = {}
+        self._return = ""
 
     def show(self, step: int, phase: str, account: TimeAccount, stats: Mapping[str, float]) -> None:
         """Draw, if it is time to."""
-        self._kept |= {name: stats[name] for name in _KEPT if name in stats}
+        if _RETURN in stats:
+            over = counted(int(stats["episodes"]), "episode")
+            self._return = f"return in rollouts {stats[_RETURN]:.3g} (sampled, {over})"
         now = self._clock()
         if now < self._next:
             return
@@ -99,8 +100,8 @@ class Dashboard:
         return f"{phase:<10} {step:>12,} of {self._total:,} steps ({share:4.0%})  {account.sps(phase):>10,.0f} steps/s"
 
     def _numbers(self, stats: Mapping[str, float]) -> str:
-        known = {**self._kept, **stats}
-        return "  ".join(f"{name} {known[name]:.3g}" for name in _SHOWN if name in known)
+        shown = [f"{name} {stats[name]:.3g}" for name in _SHOWN if name in stats]
+        return "  ".join(filter(None, [*shown[:1], self._return, *shown[1:]]))
 
     def _shares(self, account: TimeAccount) -> list[str]:
         spent = account.whole

@@ -33,7 +33,7 @@ from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
 
-EPISODES, DRAWN = "episodes.jsonl", "episodes_drawn.jsonl"  # of the likeliest actions; of sampled ones
+EPISODES, SAMPLED = "episodes.jsonl", "episodes_sampled.jsonl"  # of greedy actions; of sampled ones
 
 _LARGE = (
     "observations",

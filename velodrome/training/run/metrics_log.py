@@ -120,7 +120,7 @@ class TensorBoardLog:
             self._record(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """A line of metrics: `train/<name>`, times as `time/<name>`, an evaluation's as `evaluation/<name>` …"""
+        """A line of metrics: `train/<name>`, times as `time/<name>`, an evaluation's as `evaluation_greedy/<name>` …"""
         values = [{"tag": name, "simple_value": value} for name, value in _tagged(line)]
         self._record(step=line["step"], summary={"value": values})
 
@@ -147,7 +147,7 @@ class TensorBoardLog:
 def _tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if isinstance(value, Mapping):
-            group = "time" if name != "evaluation" else "evaluation" if value["greedy"] else "evaluation_drawn"
+            group = "time" if name != "evaluation" else f"evaluation_{'greedy' if value['greedy'] else 'sampled'}"
             yield from ((f"{group}/{inner}", number) for inner, number in value.items() if inner != "greedy")
         elif name != "step" and not isinstance(value, str):
             yield f"{'time' if name in _TIMES else 'train'}/{name}", value

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 OTHER = "other"
 IN_TEACHER = (timed.RESHAPE, timed.FETCH, timed.KERNELS, timed.BACK)
 IN_ROLLOUT = (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT)
-IN_UPDATE = (timed.ADVANTAGES, timed.GATHER, timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
+IN_UPDATE = (timed.ADVANTAGES, timed.MINIBATCH, timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
 
 _BAR = "=" * 60
 _LABELS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from velodrome.timing.report import counted
 from velodrome.viewer.pages.links import Served
 from velodrome.viewer.parts.render import count, number
 from velodrome.viewer.runs.known_runs import KnownRuns
@@ -76,17 +77,27 @@ def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
     trainer = data.settings.get("trainer")
     total = trainer.get("total_timesteps") if isinstance(trainer, dict) else None
     yield f"agent steps{f' of {count(total)}' if is_number(total) else ''}", count(last_step([data]))
-    for greedy, label in ((True, "greedy"), (False, "drawn")):
+    for greedy, label in ((True, "greedy"), (False, "sampled")):
         found = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
-        value = found[-1]["evaluation"].get("mean_return") if found else None
-        if is_number(value):
-            yield f"return, evaluated {label}", number(value)
-    for name, label in (("mean_return", "return in training"), ("loss", "loss"), ("sps", "steps per second")):
-        value = next((line[name] for line in reversed(data.epochs) if is_number(line.get(name))), None)
-        if value is not None:
-            yield label, count(value) if name == "sps" else number(value)
+        last_one = found[-1]["evaluation"] if found else {}
+        if is_number(last_one.get("mean_return")):
+            over = last_one.get("episodes")
+            yield f"return, evaluated {label}{_episodes_words(over)}", number(last_one["mean_return"])
+    for name, label in (
+        ("rollout_return", "return in rollouts, sampled"),
+        ("loss", "loss"),
+        ("sps", "steps per second"),
+    ):
+        line = next((line for line in reversed(data.epochs) if is_number(line.get(name))), None)
+        if line is not None:
+            over = _episodes_words(line.get("episodes")) if name == "rollout_return" else ""
+            yield f"{label}{over}", count(line[name]) if name == "sps" else number(line[name])
     if last:
         yield "epochs", count(last.get("epoch"))
+
+
+def _episodes_words(episodes: Any) -> str:
+    return f", {counted(int(episodes), 'episode')}" if is_number(episodes) else ""
 
 
 def _thinned(data: TrainingData) -> str:
@@ -102,7 +113,7 @@ def _thinned(data: TrainingData) -> str:
 def _episodes(run: TrainingRun, name: str, size: int, at: float, runs: KnownRuns) -> Json:
     known = runs.at(run.path / name)
     href = Served(known.slug).rollouts() if known else None
-    return {"name": name, "size": size, "at": at, "href": href, "drawn": "drawn" in name}
+    return {"name": name, "size": size, "at": at, "href": href, "sampled": "sampled" in name}
 
 
 def flat_settings(settings: Json, above: str = "") -> Iterator[tuple[str, str]]:

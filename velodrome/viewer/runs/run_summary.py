@@ -107,7 +107,7 @@ def _last_run(path: Path) -> Json:
 
 
 def _of_training(folder: Path) -> tuple[RunSummary, bool]:
-    """The last return of the student: evaluated, or else in training."""
+    """The last return of the student: evaluated, or else in rollouts."""
     reward = steps = None
     note = ""
     for line in reversed(tail_lines(folder / METRICS)):
@@ -115,10 +115,10 @@ def _of_training(folder: Path) -> tuple[RunSummary, bool]:
         if steps is None and isinstance(line.get("step"), int):
             steps = line["step"]
         if isinstance(evaluation, dict) and (value := _number(evaluation.get("mean_return"))) is not None:
-            reward, note = value, f"evaluated, {'greedy' if evaluation.get('greedy') else 'drawn'}"
+            reward, note = value, f"evaluated, {'greedy' if evaluation.get('greedy') else 'sampled'}"
             break
-        if reward is None and (value := _number(line.get("mean_return"))) is not None:
-            reward, note = value, "in training"
+        if reward is None and (value := _number(line.get("rollout_return"))) is not None:
+            reward, note = value, "in rollouts, sampled"
     return RunSummary(reward, steps=steps, note=note), False
 
 

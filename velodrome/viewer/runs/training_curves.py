@@ -1,7 +1,7 @@
 """The curves of training runs, as `curves.html` draws them: values over agent steps, thinned to what a page can show.
 
-A line is the mean of some epochs per point. Evaluations are points with their standard error, those with the likeliest
-actions apart from those with drawn ones. Places are percentages from the left and pixels from the top.
+A line is the mean of some epochs per point. Evaluations are points with their standard error, greedy ones apart from
+sampled ones. Places are percentages from the left and pixels from the top.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_MARKS = 200  # evaluations in one picture
 MOST_PICTURES = 100  # of numbers that are not ours
 _LONGEST_TITLE = 120
 _OWN = {  # fields of an epoch that are drawn first, with their titles
-    "mean_return": "Return in training",
+    "rollout_return": "Return in rollouts, sampled",
     "teacher_return": "Return of the teacher",
     "loss": "Loss",
     "policy_loss": "Policy loss",
@@ -38,7 +38,7 @@ _OWN = {  # fields of an epoch that are drawn first, with their titles
     "grad_norm": "Gradient norm",
     "learning_rate": "Learning rate",
     "sps": "Agent steps per second",
-    "mean_length": "Steps per episode",
+    "rollout_length": "Steps per episode in rollouts",
 }
 _NOT_DRAWN = frozenset(("step", "epoch", "episodes", "rollout_ms", "update_ms"))
 PHASES = {"supervised": "teacher-forced", "ppo": "PPO"}
@@ -48,7 +48,7 @@ PARTS = {  # of an epoch's time, from the bottom: the title, and the parts it ta
     "environment": ("environment", ("rollout/environment",)),
     "rollout": ("rest of the rollout", ("rollout/replay_store", "rollout/other")),
     "learn": ("forward and backward", ("update/forward", "update/backward")),
-    "update": ("rest of the update", ("update/advantages", "update/gather", "update/optimizer", "update/other")),
+    "update": ("rest of the update", ("update/advantages", "update/minibatch", "update/optimizer", "update/other")),
 }
 
 
@@ -221,7 +221,7 @@ def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]
     """Every picture of one run, or of several over each other: the evaluations first, then the epochs' numbers."""
     last = last_step(runs)
     bands = phases(runs[0]) if len(runs) == 1 else []
-    for greedy, title, shape in ((True, "Evaluation, greedy", "circle"), (False, "Evaluation, drawn", "diamond")):
+    for greedy, title, shape in ((True, "Evaluation, greedy", "circle"), (False, "Evaluation, sampled", "diamond")):
         marks = [
             Curve(label, [], evaluations(run, greedy=greedy), shape) for label, run in zip(labels, runs, strict=True)
         ]
