@@ -34,7 +34,11 @@ class Part:
 
 
 WHOLE = Part(
-    "the whole suite", "-whole", "local,math,parquet,dev,consumers,train,tensorboard,bench,mettagrid", ("pip",), ()
+    "the whole suite",
+    "-whole",
+    "local,math,parquet,dev,consumers,train,tensorboard,wandb,sweep,bench,mettagrid",
+    ("pip",),
+    (),
 )
 QUICK = Part(
     "the tests of each part, without torch (make everywhere runs all)",

@@ -169,6 +169,9 @@ class OutputSettings(Settings):
     train_dir: str = Field("train_dir", pattern=r"^[^\x00]*$", description="parent of the runs' folders")
     dashboard: bool = Field(True, description="show progress on the terminal")
     tensorboard: bool = Field(False, description="also write metrics for TensorBoard (extra tensorboard)")
+    wandb: bool = Field(
+        False, description="also log metrics to Weights & Biases (extra wandb); offline without a login"
+    )
     episodes: int = Field(0, ge=0, description="episodes of the trained student to write as rollouts at the end")
     episode_observations: bool = Field(True, description="include every agent's observations, compressed")
     episode_pictures: int = Field(

@@ -1,6 +1,6 @@
-"""`metrics.jsonl` of a run, and the same numbers for TensorBoard: one line per epoch and per evaluation.
+"""`metrics.jsonl` of a run: one line per epoch and per evaluation.
 
-A run that resumes from a checkpoint cuts both back to what was there then, so no step appears twice. Lines that
+A run that resumes from a checkpoint cuts it back to what was there then, so no step appears twice. Lines that
 another program removed cost the run nothing: a line `{"lost_bytes": ...}` of their length takes their place, so the
 offsets in older checkpoints stay valid. A file that is removed or replaced during the run is put back.
 """
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from velodrome.errors import InputError, StorageError
+from velodrome.errors import StorageError
 
 Json = dict[str, Any]
 
@@ -98,50 +96,17 @@ class MetricsLog:
         os.close(self._file)
 
 
-class TensorBoardLog:
-    """An open event file for what follows `step`. Written by this thread, so that a full disk is noticed here."""
+def scalars(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a line by tag: `train/<name>`, times as `time/<name>`, an evaluation's as `evaluation_greedy/<name>`."""
+    return dict(_tagged(line))
 
-    def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as missing:
-            needed = 'needs the package "tensorboard" (pip install "velodrome[tensorboard]")'
-            raise InputError(f"output.tensorboard: {needed}") from missing
-        self._event: Any = Event
-        self._path = _unused_name(folder)
-        try:
-            self._file = self._path.open("wb")
-        except OSError as error:
-            raise self._unwritten(error) from error
-        self._records: Any = RecordWriter(self._file)
-        self._record(file_version="brain.Event:2")
-        if step:
-            self._record(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
-    def write(self, line: Mapping[str, Any]) -> None:
-        """A line of metrics: `train/<name>`, times as `time/<name>`, an evaluation's as `evaluation_greedy/<name>` …"""
-        values = [{"tag": name, "simple_value": value} for name, value in _tagged(line)]
-        self._record(step=line["step"], summary={"value": values})
-
-    def flush(self) -> None:
-        try:
-            self._file.flush()
-        except OSError as error:
-            raise self._unwritten(error) from error
-
-    def close(self) -> None:
-        with suppress(OSError):  # what matters was flushed before
-            self._file.close()
-
-    def _record(self, **event: Any) -> None:
-        try:
-            self._records.write(self._event(wall_time=time.time(), **event).SerializeToString())
-        except OSError as error:
-            raise self._unwritten(error) from error
-
-    def _unwritten(self, error: OSError) -> StorageError:
-        return StorageError(f"{self._path}: cannot be written ({error.strerror or error}). {_RESUME}")
+def past_scalars(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
+    """Step and numbers of every line of a metrics file."""
+    for text in path.read_bytes().splitlines():
+        line = orjson.loads(text)
+        if "step" in line:  # not one that replaces lost bytes
+            yield line["step"], scalars(line)
 
 
 def _tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -151,10 +116,3 @@ def _tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from ((f"{group}/{inner}", number) for inner, number in value.items() if inner != "greedy")
         elif name != "step" and not isinstance(value, str):
             yield f"{'time' if name in _TIMES else 'train'}/{name}", value
-
-
-def _unused_name(folder: Path) -> Path:
-    """Event files are read in the order of their names, which contain the second: two must not share one."""
-    while list(folder.glob(f"events.out.tfevents.{int(time.time())}*")):
-        time.sleep(0.02)
-    return folder / f"events.out.tfevents.{int(time.time())}.velodrome"

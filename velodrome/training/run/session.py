@@ -26,7 +26,8 @@ from velodrome.training.machine import kind_of_machine
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.run import checkpoint
-from velodrome.training.run.metrics_log import MetricsLog, TensorBoardLog
+from velodrome.training.run.metrics_log import MetricsLog
+from velodrome.training.run.sinks import Sinks
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
@@ -58,7 +59,7 @@ class Session:
     tracer: Tracer
     account: TimeAccount
     metrics: MetricsLog
-    logs: list[MetricsLog | TensorBoardLog]  # `metrics` is the first
+    sinks: Sinks
     begun_N: NDArray[np.bool_]  # whose episode starts with the current observation
     step: int = 0  # agent steps so far
     epoch: int = 0
@@ -89,8 +90,8 @@ class Session:
 
     def log(self, line: dict[str, Any]) -> None:
         """Write a line of metrics."""
-        for log in self.logs:
-            log.write(line)
+        self.metrics.write(line)
+        self.sinks.write(line)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The precision of forward and backward."""
@@ -119,8 +120,8 @@ class Session:
     def save(self) -> Path:
         """Save a checkpoint. An environment without a state is reset here, now and when resumed."""
         world = self.env.state()
-        for log in self.logs:
-            log.flush()
+        self.metrics.flush()
+        self.sinks.flush()
         state = {
             "step": self.step,
             "epoch": self.epoch,
@@ -168,8 +169,8 @@ class Session:
     def close(self) -> None:
         """Close everything; a started trace is written."""
         self.tracer.close()
-        for log in self.logs:
-            log.close()
+        self.metrics.close()
+        self.sinks.close()
         self.env.close()
 
 
@@ -182,10 +183,8 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
         undo.callback(metrics.close)
-        logs: list[MetricsLog | TensorBoardLog] = [metrics]
-        if settings.output.tensorboard:
-            logs.append(TensorBoardLog(folder, state["step"] if state else 0))
-            undo.callback(logs[-1].close)
+        sinks = Sinks(settings, folder, state["step"] if state else 0, say)
+        undo.callback(sinks.close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
         teacher = _teacher(settings, env, timer)
         policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
@@ -206,7 +205,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             tracer=Tracer(settings.trainer.profiler, folder, timer, device, say),
             account=TimeAccount(),
             metrics=metrics,
-            logs=logs,
+            sinks=sinks,
             begun_N=np.ones(env.spec.total, np.bool_),
         )
         if state is None:
