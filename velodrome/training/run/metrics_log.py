@@ -97,7 +97,7 @@ class MetricsLog:
 
 
 def scalars(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line by tag: `train/<name>`, times as `time/<name>`, an evaluation's as `evaluation_greedy/<name>`."""
+    """The numbers of a line by tag: `train/<name>`, `time/<name>`, `evaluation_greedy/<name>` …"""
     return dict(_tagged(line))
 
 
