@@ -27,7 +27,8 @@ class WandbSink:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would call home, offline too
         import wandb
 
-        own, mode = folder / "wandb", os.environ.get("WANDB_MODE")
+        own = folder / "wandb"
+        mode: Any = os.environ.get("WANDB_MODE")
         if not mode and not wandb.login(prompt=False, verify=False):
             mode = "offline"
             say(f"output.wandb: not logged in, so the run is kept offline; to upload it: wandb sync {own}/offline-*")
