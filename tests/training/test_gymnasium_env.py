@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import ACTIONS, OBSERVATIONS
 
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
 from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
+from velodrome.training.envs.make import make_env
 from velodrome.training.settings import EnvSettings
 
 
@@ -130,10 +133,14 @@ def registered() -> Iterator[None]:
         del gymnasium.registry[name]
 
 
-def made(name: str, num_envs: int = 2) -> VectorEnv:
-    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs))
+def made(name: str, num_envs: int = 2, **settings: Any) -> VectorEnv:
+    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings))
     env.reset(0)
     return env
+
+
+def sampled(num_envs: int = 2, **settings: Any) -> VectorEnv:
+    return make_env(EnvSettings(name="gymnasium:toy_envs:toy/Sampled-v0", num_envs=num_envs, **settings), 0)
 
 
 def step(env: VectorEnv, *actions: int) -> dict[str, Any]:
@@ -214,8 +221,8 @@ def test_letters_are_the_picture_it_renders_or_its_observation_as_bars() -> None
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("Pendulum-v1", "Box(-2.0, 2.0, (1,), float32)"),
-        ("FrozenLake-v1", "Discrete(16)"),
+        ("toy_envs:toy/Acting-v0", "Text("),
+        ("toy_envs:toy/Showing-v0", "Text("),
         ("Late-v0", "a step late"),
         ("CartPoole-v1", "CartPole"),  # what Gymnasium says
         ("velo_nowhere:Pole-v0", "No module named 'velo_nowhere'"),
@@ -238,6 +245,83 @@ def test_an_environment_that_raises_is_named_in_one_line() -> None:
     assert message == "env.name=gymnasium:Falling-v0: RuntimeError: the floor gave way"
     assert "test_gymnasium_env.py:" in place
     env.close()
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_kind_of_space_is_shown_and_acted_on(observation: str, action: str) -> None:
+    env, random = sampled(options={"observation": observation, "action": action}), np.random.default_rng(0)
+    acts = env.spec.actions
+    for _ in range(20):  # the environment refuses what is not in its space
+        if acts.continuous:
+            drawn = np.clip(random.normal(0, 2, (2, acts.width)), acts.low, acts.high).astype(np.float32)
+        else:
+            drawn = random.integers(0, acts.sizes, (2, len(acts.sizes))).reshape(2, *acts.shape)
+        env.step(drawn)
+    assert (env.obs.shape, env.obs.dtype) == ((2, *env.spec.obs_shape), env.spec.obs_dtype)
+    assert env.ended().lengths.tolist() == [8] * 4
+    assert env.letters(1).shape == (2, 3)
+
+
+@pytest.mark.parametrize("source", ["observation", "info", "method"])
+@pytest.mark.parametrize("action", ["discrete", "multi"])
+def test_a_mask_is_read_wherever_the_environment_has_it(source: str, action: str) -> None:
+    env = sampled(options={"mask": source, "action": action})
+    assert env.spec.actions.masked
+    assert env.spec.obs_shape == (3,)  # the mask is not part of what is seen
+    assert env.action_mask is not None
+    starts = np.concatenate(([0], np.cumsum(env.spec.actions.sizes)))
+    allowed = set()
+    for _ in range(50):
+        allowed |= {tuple(row) for row in env.action_mask.tolist()}
+        firsts = [env.action_mask[:, a:b].argmax(1) for a, b in pairwise(starts)]
+        env.step(np.stack(firsts, 1).reshape(2, *env.spec.actions.shape))  # it refuses what the mask forbids
+    assert len(allowed) > 3
+    actions = np.zeros((2, len(env.spec.actions.sizes)), np.int64)
+    actions[:, 0] = (~env.action_mask)[:, :3].argmax(1)
+    assert not env.action_mask[[0, 1], actions[:, 0]].all()
+    with pytest.raises(InputError, match="is forbidden by"):
+        env.step(actions.reshape(2, *env.spec.actions.shape))
+
+
+def test_an_observation_called_a_mask_is_seen_where_actions_are_numbers() -> None:
+    env = sampled(options={"mask": "info", "action": "box"})
+    assert not env.spec.actions.masked
+    assert env.action_mask is None
+
+
+def test_a_repeated_action_sums_its_rewards_and_ends_with_the_episode() -> None:
+    env = made("Counting-v0", action_repeat=3)
+    assert step(env, 0, 0) == {
+        "obs": [3, 3],
+        "rewards": [6, 6],
+        "terminals": [False, False],
+        "truncations": [False, False],
+        "final": [],
+    }
+    assert step(env, 0, 2) == {
+        "obs": [0, 0],
+        "rewards": [4, 4],
+        "terminals": [False, True],
+        "truncations": [True, True],
+        "final": [4, 4],
+    }
+    assert env.ended().lengths.tolist() == [2, 2]
+
+
+def test_options_are_the_keyword_arguments_of_the_environment() -> None:
+    assert made("Image-v0", options={"image": [4, 7]}).spec.obs_shape == (1, 4, 7)
+    with pytest.raises(InputError, match=r"^env\.name=gymnasium:CartPole-v1: .*wings"):
+        made("CartPole-v1", options={"wings": 2})
+
+
+def test_a_missing_box2d_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for module in ("gymnasium.envs.box2d", "gymnasium.envs.box2d.lunar_lander"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(InputError) as missing:
+        made("LunarLander-v3")
+    assert str(missing.value).startswith('env.name=gymnasium:LunarLander-v3: needs the package "Box2D" (pip install ')
 
 
 def test_a_module_before_the_id_is_imported_for_the_environments_it_registers(

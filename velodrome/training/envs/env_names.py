@@ -26,10 +26,16 @@ class EnvKind(NamedTuple):
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
 
+_STEPPED = ("options", "action_repeat", "workers")  # settings of environments that are stepped one by one
 _HERE = "velodrome.training.envs"
 KINDS = {
     "extractor_hub": EnvKind(
-        "extractor_hub_<size>", f"{_HERE}.extractor_hub.env", "train", lambda agents: agents, teacher=True
+        "extractor_hub_<size>",
+        f"{_HERE}.extractor_hub.env",
+        "train",
+        lambda agents: agents,
+        teacher=True,
+        unused=_STEPPED,
     ),
     "gymnasium": EnvKind(
         "gymnasium:<id>", f"{_HERE}.gymnasium_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
@@ -39,6 +45,7 @@ KINDS = {
         f"{_HERE}.mettagrid_env",
         "mettagrid",
         lambda _: None,
+        unused=_STEPPED,
         wheels=("Python 3.11 on Linux x86_64", "Python 3.12 on Linux x86_64"),
     ),
 }

@@ -1,7 +1,10 @@
-"""Gymnasium environments behind our interface: discrete actions, observations that are vectors or images.
+"""Gymnasium environments behind our interface.
 
 Ours start the next episode in the step that ended the last. A vector environment that can do that too is used as a
 whole; Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one.
+
+A mask of the actions is the observation's key `action_mask`, else that of the info, else what the method
+`action_masks` returns.
 """
 
 from __future__ import annotations
@@ -11,168 +14,169 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.interface import ActionSpace, Array, Layout, Spec
+from velodrome.training.envs.interface import Array, Spec, VectorEnv
+from velodrome.training.envs.pixel_letters import PALETTE, as_picture, letters_of, plain_picture
 from velodrome.training.envs.reset_only import ResetOnly
+from velodrome.training.envs.rows import Rows
+from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader, mask_source
+from velodrome.training.envs.stepped import EnvPlan, SteppedEnv, make_runner
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
 
-_BAR_HEIGHT, _BAR_WIDTH = 64, 16  # pixels of the plain picture of a vector
-_MOST_ROWS, _MOST_COLUMNS = 48, 64  # letters; larger pictures are sampled
-_LEVELS = 4  # of red, of green and of blue
-_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-", np.uint8)
 
-
-def make(settings: EnvSettings) -> GymnasiumEnv:
+def make(settings: EnvSettings) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
-    module, _, name = settings.name.removeprefix(PREFIX).rpartition(":")
     with blame(InputError, where):
-        if module:
-            import_module(module)
-        envs = _vectorised(name, settings.num_envs) or _one_by_one(name, settings.num_envs)
-        if envs is None:
-            raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
-    return GymnasiumEnv(_spec(where, settings, envs.single_observation_space, envs.single_action_space), envs)
+        name = _registered(settings)
+        try:
+            many = _vectorised(name, settings) if settings.action_repeat == 1 else None
+            if many is not None:
+                return many
+            if gymnasium.spec(name).entry_point is None:
+                raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
+            spec, plan = _probed(settings)
+        except gymnasium.error.DependencyNotInstalled as error:
+            if "Box2D" not in str(error):
+                raise
+            raise InputError(f'{where}: needs the package "Box2D" (pip install "velodrome[box2d]")') from error
+    return SteppedEnv(spec, make_runner(settings, spec, plan))
 
 
-def _vectorised(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
-    """The vector environment of an id, if it can start episodes in the same step."""
+def make_member(settings: EnvSettings, plan: EnvPlan) -> GymnasiumMember:
+    """One of the environments."""
+    options = {"render_mode": "rgb_array"} if plan.renders else {}
+    env = gymnasium.make(_registered(settings), **{**options, **(settings.options or {})}, disable_env_checker=True)
+    return GymnasiumMember(f"env.name={settings.name}", env, plan.mask, settings.action_repeat)
+
+
+def _registered(settings: EnvSettings) -> str:
+    """The id, after its module has registered it."""
+    module, _, name = settings.name.removeprefix(PREFIX).rpartition(":")
+    if module:
+        import_module(module)
+    return name
+
+
+def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
+    """What only an environment can tell: its spaces, whether it renders (some take no `render_mode`), its mask."""
+    env = gymnasium.make(_registered(settings), **(settings.options or {}), disable_env_checker=True)
+    try:
+        method = env.has_wrapper_attr("action_masks")
+        source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
+        member = GymnasiumMember(f"env.name={settings.name}", env, source)
+        spec = Spec(settings.name, settings.num_envs, 1, member.writer.actions, **member.reader.layout_fields())
+        return spec, EnvPlan(__name__, "rgb_array" in env.metadata.get("render_modes", ()), source)
+    finally:
+        env.close()
+
+
+class GymnasiumMember:
+    """One environment of Gymnasium's."""
+
+    def __init__(self, where: str, env: gymnasium.Env[Any, Any], source: MaskSource | None, repeat: int = 1) -> None:
+        without = MASK if source == "observation" else None
+        self.reader = ObservationReader(where, env.observation_space, without)
+        self.writer = ActionWriter(where, env.action_space, masked=source is not None)
+        self._env = env
+        self._repeat = repeat
+        self._source = source
+        self._mask = MaskReader(where, self.writer.actions)
+
+    def reset(self, seed: int, rows: Rows) -> None:
+        self._show(*self._env.reset(seed=seed), rows)
+
+    def step(self, rows: Rows) -> None:
+        action, total = self.writer.write(rows.actions[0]), 0.0
+        for _ in range(self._repeat):
+            obs, reward, terminal, truncated, info = self._env.step(action)
+            total += reward
+            if terminal or truncated:
+                break
+        rows.rewards[:], rows.terminals[:], rows.truncations[:] = total, terminal, truncated
+        if terminal or truncated:
+            self.reader.write(obs, rows.final_obs[0])
+            obs, info = self._env.reset()
+        self._show(obs, info, rows)
+
+    def _show(self, obs: Any, info: dict[str, Any], rows: Rows) -> None:
+        self.reader.write(obs, rows.obs[0])
+        if self._source == "observation":
+            self._mask.write(obs[MASK], rows.action_mask[0])
+        elif self._source == "info":
+            self._mask.write(info[MASK], rows.action_mask[0])
+        elif self._source == "method":
+            self._mask.write(self._env.get_wrapper_attr("action_masks")(), rows.action_mask[0])
+
+    def picture(self) -> NDArray[np.uint8] | None:
+        try:
+            return as_picture(self._env.render()) if self._env.render_mode == "rgb_array" else None
+        except gymnasium.error.Error:  # its renderer is not installed
+            return None
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _vectorised(name: str, settings: EnvSettings) -> GymnasiumVector | None:
+    """The vector environment of an id, if it can start episodes in the same step and has nothing but plain spaces."""
     if gymnasium.spec(name).vector_entry_point is None:
         return None
+    options = {**(settings.options or {}), "vectorization_mode": "vector_entry_point"}
     try:
-        many = gymnasium.make_vec(
-            name, num_envs, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP
-        )
+        many = gymnasium.make_vec(name, settings.num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
     except TypeError:  # it does not know the argument
-        many = gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point")
-    if many.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
-        return many
+        many = gymnasium.make_vec(name, settings.num_envs, **options)
+    plain = isinstance(many.single_observation_space, Box) and isinstance(many.single_action_space, Discrete)
+    if plain and many.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
+        return GymnasiumVector(settings, many)
     many.close()
     return None
 
 
-class _Single(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """One of many: acts by an int, shows its space's type, and no infos, which may not fit into one array."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._shown(self.env.reset(seed=seed, options=options)[0]), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        seen, reward, terminal, truncated, _ = self.env.step(int(action))
-        return self._shown(seen), reward, terminal, truncated, {}
-
-    def _shown(self, seen: Any) -> Array:
-        return np.array(seen, self.observation_space.dtype)  # a copy: the reset may reuse its array
-
-
-def _one_by_one(name: str, num_envs: int) -> GymnasiumVectorEnv | None:
-    """Single environments, with rendering if they support it; some do not take a `render_mode`."""
-    if gymnasium.spec(name).entry_point is None:
-        return None
-    first = gymnasium.make(name)
-    options: dict[str, Any] = {"disable_env_checker": True}
-    if "rgb_array" in first.metadata.get("render_modes", ()):
-        options["render_mode"] = "rgb_array"
-    first.close()
-    singles = [lambda: _Single(gymnasium.make(name, **options))] * num_envs
-    return SyncVectorEnv(singles, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def _spec(where: str, settings: EnvSettings, seen: Space[Any], acted: Space[Any]) -> Spec:
-    if not isinstance(acted, Discrete):
-        raise InputError(f"{where}: acts by {acted}; only Discrete actions are supported")
-    image = isinstance(seen, Box) and seen.dtype == np.uint8 and len(seen.shape) in (2, 3)
-    if not isinstance(seen, Box) or not (image or len(seen.shape) == 1):
-        raise InputError(f"{where}: shows {seen}; only Box vectors and uint8 Box images are supported")
-    layout: Layout = "planes" if image else "vector"
-    return Spec(
-        name=settings.name,
-        num_envs=settings.num_envs,
-        agents=1,
-        actions=ActionSpace((int(acted.n),)),
-        layout=layout,
-        obs_shape=_planes(np.empty((1, *seen.shape), np.uint8)).shape[1:] if image else seen.shape,
-        obs_dtype="uint8" if image else "float32",
-    )
-
-
-def _planes(images: Array) -> Array:
-    """Images of N x height x width (x channels) with channels first; those that have them first are unchanged."""
-    if images.ndim == 3:
-        return images[:, None]
-    return images if images.shape[1] < images.shape[3] else np.moveaxis(images, 3, 1)
-
-
-class GymnasiumEnv(ResetOnly):
+class GymnasiumVector(ResetOnly):
     """A vector environment of Gymnasium's."""
 
-    def __init__(self, spec: Spec, envs: GymnasiumVectorEnv) -> None:
-        super().__init__(spec)
+    def __init__(self, settings: EnvSettings, envs: GymnasiumVectorEnv) -> None:
+        where = f"env.name={settings.name}"
+        self._reader = ObservationReader(where, envs.single_observation_space)
+        actions = ActionWriter(where, envs.single_action_space, masked=False).actions
+        super().__init__(Spec(settings.name, settings.num_envs, 1, actions, **self._reader.layout_fields()))
         assert isinstance(envs.single_action_space, Discrete)
         self._first_action = int(envs.single_action_space.start)
         self._envs = envs
-        self._theirs = blame(InputError, f"env.name={spec.name}")  # for anything raised by their code
+        self._theirs = blame(InputError, where)  # for anything raised by their code
         self.action_names: list[str] = []  # unknown
-        levels = [f"{level * 255 // (_LEVELS - 1):02x}" for level in range(_LEVELS)]
-        colours = [f"#{red}{green}{blue}" for red in levels for green in levels for blue in levels]
-        self.palette = dict(zip(_ALPHABET.tobytes().decode(), colours, strict=True))
+        self.palette = PALETTE
 
     def reset(self, seed: int) -> None:
         self._begin_counting()
         seeds = np.random.SeedSequence(seed).generate_state(self.spec.num_envs).tolist()
         with self._theirs:
-            self.obs[:] = self._as_read(self._envs.reset(seed=seeds)[0])
+            self._show(self._envs.reset(seed=seeds)[0])
 
-    def step(self, actions_N: NDArray[np.int64]) -> None:
+    def step(self, actions_N: Array) -> None:
         with self._theirs:
             seen_N, self.rewards[:], self.terminals[:], self.truncations[:], infos = self._envs.step(
                 actions_N + self._first_action
             )
-            self.obs[:] = self._as_read(seen_N)
+            self._show(seen_N)
             for e in self._count():
-                self.final_obs[e] = self._as_read(np.asarray(infos["final_obs"][e])[None])[0]
+                self._reader.write(infos["final_obs"][e], self.final_obs[e])
 
-    def _as_read(self, seen_N: Any) -> Array:
-        return _planes(seen_N) if self.spec.layout == "planes" else seen_N
+    def _show(self, seen_N: Any) -> None:
+        for seen, row in zip(seen_N, self.obs, strict=True):
+            self._reader.write(seen, row)
 
     def letters(self, env: int) -> NDArray[np.uint8]:
-        picture = self.picture(env)
-        picture = _plain_picture(self.obs[env]) if picture is None else picture
-        every = max(1, -(-picture.shape[0] // _MOST_ROWS), -(-picture.shape[1] // _MOST_COLUMNS))
-        levels = (picture[every // 2 :: every, every // 2 :: every].astype(np.intp) * _LEVELS) // 256
-        drawn: NDArray[np.uint8] = _ALPHABET[(levels[..., 0] * _LEVELS + levels[..., 1]) * _LEVELS + levels[..., 2]]
-        return drawn
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        try:
-            singles = self._envs.envs if isinstance(self._envs, SyncVectorEnv) else None
-            frame = singles[env].render() if singles and singles[env].render_mode == "rgb_array" else None
-        except gymnasium.error.Error:  # its renderer is not installed
-            frame = None
-        if isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.dtype == np.uint8 and frame.shape[2] == 3:
-            return frame if frame.size else None
-        return None
+        return letters_of(plain_picture(self.spec, self.obs[env]))
 
     def close(self) -> None:
         self._envs.close()
-
-
-def _plain_picture(obs: Array) -> NDArray[np.uint8]:
-    """An image as it is; a vector as bars from the middle, up for what is above zero."""
-    if obs.ndim == 3:
-        rgb = obs[:3] if len(obs) >= 3 else np.repeat(obs[:1], 3, 0)
-        return np.ascontiguousarray(np.moveaxis(rgb, 0, 2))
-    picture = np.full((_BAR_HEIGHT, _BAR_WIDTH * len(obs), 3), 255, np.uint8)
-    middle = _BAR_HEIGHT // 2
-    for k, length in enumerate(np.rint(np.tanh(obs) * (middle - 1)).astype(int)):
-        rows = slice(middle - length, middle) if length > 0 else slice(middle, middle - length)
-        picture[rows, k * _BAR_WIDTH + 2 : (k + 1) * _BAR_WIDTH - 2] = (40, 90, 200)
-    picture[middle] = 0
-    return picture

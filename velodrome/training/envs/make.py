@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from velodrome.errors import InputError
 from velodrome.training.envs.env_names import agents_problem, kind_of, no_wheel
+from velodrome.training.envs.frame_stack import FrameStack
 from velodrome.training.envs.interface import Teacher, VectorEnv
 from velodrome.training.settings import EnvSettings
 
@@ -26,7 +27,12 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'
         raise InputError(f"env.name={settings.name}: {needed}") from missing
-    env.reset(seed)
+    try:
+        env = FrameStack(env, settings.frame_stack) if settings.frame_stack > 1 else env
+        env.reset(seed)
+    except BaseException:
+        env.close()
+        raise
     return env
 
 

@@ -6,20 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
-from velodrome.training.envs.interface import Array, Ended, Spec
+from velodrome.training.envs.interface import Ended, Spec
+from velodrome.training.envs.rows import Rows, allocate_rows
 
 
 class ResetOnly:
     """Subclasses step, write into the arrays, and call `_count`."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, rows: Rows | None = None) -> None:
+        rows = rows or allocate_rows(spec, np.zeros)
         self.spec = spec
-        self.obs: Array = np.zeros((spec.total, *spec.obs_shape), spec.obs_dtype)
-        self.action_mask: NDArray[np.bool_] | None = None
-        self.final_obs: Array = np.zeros_like(self.obs)
-        self.rewards: NDArray[np.float32] = np.zeros(spec.total, np.float32)
-        self.terminals: NDArray[np.bool_] = np.zeros(spec.total, np.bool_)
-        self.truncations: NDArray[np.bool_] = np.zeros(spec.total, np.bool_)
+        self.obs = rows.obs
+        self.action_mask = rows.action_mask if spec.actions.masked else None
+        self.final_obs = rows.final_obs
+        self.rewards = rows.rewards
+        self.terminals = rows.terminals
+        self.truncations = rows.truncations
         self._begin_counting()
 
     def _begin_counting(self) -> None:
@@ -33,7 +35,7 @@ class ResetOnly:
         """Count a step; returns the environments whose episode has ended."""
         self._returns_E += self.rewards.reshape(self.spec.num_envs, -1).mean(1)
         self._lengths_E += 1
-        over = np.flatnonzero((self.terminals | self.truncations)[:: self.spec.agents]).tolist()
+        over = np.flatnonzero((self.terminals | self.truncations).reshape(self.spec.num_envs, -1).all(1)).tolist()
         for e in over:
             self._ended.append((e, float(self._returns_E[e]), int(self._lengths_E[e])))
             self._returns_E[e] = self._lengths_E[e] = 0
