@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, JsonValue, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from velodrome.settings.model import Settings
@@ -26,8 +26,8 @@ class EnvSettings(Settings):
     agents: int = Field(4, ge=1, le=64, description="agents in each environment (extractor_hub, mettagrid missions)")
     max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")
     notes: bool = Field(True, description="show agents the way to extractors they have seen (extractor_hub)")
-    options: dict[str, JsonValue] = Field(
-        {}, description="keyword arguments of the environment (gymnasium, pettingzoo)"
+    options: dict[str, Any] | None = Field(
+        None, description="keyword arguments of the environment (gymnasium, pettingzoo)"
     )
     frame_stack: int = Field(1, ge=1, le=64, description="the last observations that are shown together")
     action_repeat: int = Field(1, ge=1, le=1000, description="steps an action is taken for (gymnasium, pettingzoo)")

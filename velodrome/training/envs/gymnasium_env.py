@@ -20,10 +20,10 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
+from velodrome.training.envs.env_arrays import EnvArrays
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.envs.pixel_letters import PALETTE, as_picture, letters_of, plain_picture
 from velodrome.training.envs.reset_only import ResetOnly
-from velodrome.training.envs.rows import Rows
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader, mask_source
 from velodrome.training.envs.stepped import EnvPlan, SteppedEnv, make_runner
 from velodrome.training.settings import EnvSettings
@@ -90,14 +90,14 @@ class GymnasiumMember:
         self._source = source
         self._mask = MaskReader(where, self.writer.actions)
 
-    def reset(self, seed: int, rows: Rows) -> None:
+    def reset(self, seed: int, rows: EnvArrays) -> None:
         self._show(*self._env.reset(seed=seed), rows)
 
-    def step(self, rows: Rows) -> None:
+    def step(self, rows: EnvArrays) -> None:
         action, total = self.writer.write(rows.actions[0]), 0.0
         for _ in range(self._repeat):
             obs, reward, terminal, truncated, info = self._env.step(action)
-            total += reward
+            total += float(reward)
             if terminal or truncated:
                 break
         rows.rewards[:], rows.terminals[:], rows.truncations[:] = total, terminal, truncated
@@ -106,7 +106,7 @@ class GymnasiumMember:
             obs, info = self._env.reset()
         self._show(obs, info, rows)
 
-    def _show(self, obs: Any, info: dict[str, Any], rows: Rows) -> None:
+    def _show(self, obs: Any, info: dict[str, Any], rows: EnvArrays) -> None:
         self.reader.write(obs, rows.obs[0])
         if self._source == "observation":
             self._mask.write(obs[MASK], rows.action_mask[0])

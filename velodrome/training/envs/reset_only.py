@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.training.envs.env_arrays import EnvArrays, allocate_arrays
 from velodrome.training.envs.interface import Ended, Spec
-from velodrome.training.envs.rows import Rows, allocate_rows
 
 
 class ResetOnly:
     """Subclasses step, write into the arrays, and call `_count`."""
 
-    def __init__(self, spec: Spec, rows: Rows | None = None) -> None:
-        rows = rows or allocate_rows(spec, np.zeros)
+    def __init__(self, spec: Spec, rows: EnvArrays | None = None) -> None:
+        rows = rows or allocate_arrays(spec, np.zeros)
         self.spec = spec
         self.obs = rows.obs
         self.action_mask = rows.action_mask if spec.actions.masked else None

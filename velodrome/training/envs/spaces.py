@@ -117,6 +117,7 @@ class ActionWriter:
 
     def __init__(self, where: str, space: Space[Any], *, masked: bool) -> None:
         self._space = space
+        self.write: Callable[[Any], Any]
         sizes: tuple[int, ...] = ()
         low: tuple[float, ...] = ()
         high: tuple[float, ...] = ()

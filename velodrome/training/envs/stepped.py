@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
+from velodrome.training.envs.env_arrays import EnvArrays, allocate_arrays
 from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.envs.pixel_letters import PALETTE, letters_of, plain_picture
 from velodrome.training.envs.reset_only import ResetOnly
-from velodrome.training.envs.rows import Rows, allocate_rows
 from velodrome.training.envs.spaces import MaskSource
 from velodrome.training.settings import EnvSettings
 
@@ -29,9 +29,9 @@ class EnvPlan(NamedTuple):
 class Member(Protocol):
     """One environment. After the end of an episode `step` starts the next."""
 
-    def reset(self, seed: int, rows: Rows) -> None: ...
+    def reset(self, seed: int, rows: EnvArrays) -> None: ...
 
-    def step(self, rows: Rows) -> None: ...
+    def step(self, rows: EnvArrays) -> None: ...
 
     def picture(self) -> NDArray[np.uint8] | None: ...
 
@@ -41,7 +41,7 @@ class Member(Protocol):
 class Runner(Protocol):
     """Steps every environment."""
 
-    rows: Rows
+    rows: EnvArrays
 
     def reset(self, seeds: list[int]) -> None: ...
 
@@ -55,7 +55,7 @@ class Runner(Protocol):
 class InProcess:
     """Environments in this process, each with its rows."""
 
-    def __init__(self, where: str, members: list[Member], rows: Rows, agents: int) -> None:
+    def __init__(self, where: str, members: list[Member], rows: EnvArrays, agents: int) -> None:
         self.rows = rows
         self._members = [(member, rows.of(e, agents)) for e, member in enumerate(members)]
         self._theirs = blame(InputError, where)  # for anything raised by their code
@@ -94,7 +94,7 @@ def make_members(settings: EnvSettings, plan: EnvPlan, count: int) -> list[Membe
 def make_runner(settings: EnvSettings, spec: Spec, plan: EnvPlan) -> Runner:
     """All environments, here or in `env.workers` processes."""
     members = make_members(settings, plan, settings.num_envs)
-    return InProcess(f"env.name={settings.name}", members, allocate_rows(spec, np.zeros), spec.agents)
+    return InProcess(f"env.name={settings.name}", members, allocate_arrays(spec, np.zeros), spec.agents)
 
 
 class SteppedEnv(ResetOnly):

@@ -13,7 +13,7 @@ from velodrome.training.envs.interface import Array, Spec
 Allocate = Callable[[tuple[int, ...], str], Array]
 
 
-class Rows(NamedTuple):
+class EnvArrays(NamedTuple):
     """The arrays of some agents: their actions are read, everything else is written."""
 
     actions: Array
@@ -24,15 +24,15 @@ class Rows(NamedTuple):
     truncations: NDArray[np.bool_]
     action_mask: NDArray[np.bool_]  # without columns if nothing is masked
 
-    def of(self, env: int, agents: int) -> Rows:
+    def of(self, env: int, agents: int) -> EnvArrays:
         """Those of one environment."""
-        return Rows(*(array[env * agents : (env + 1) * agents] for array in self))
+        return EnvArrays._make(array[env * agents : (env + 1) * agents] for array in self)
 
 
-def allocate_rows(spec: Spec, allocate: Allocate) -> Rows:
+def allocate_arrays(spec: Spec, allocate: Allocate) -> EnvArrays:
     """The arrays of all agents."""
     n, acts = spec.total, spec.actions
-    return Rows(
+    return EnvArrays(
         actions=allocate((n, *acts.shape), acts.dtype),
         obs=allocate((n, *spec.obs_shape), spec.obs_dtype),
         final_obs=allocate((n, *spec.obs_shape), spec.obs_dtype),
