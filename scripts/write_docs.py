@@ -25,12 +25,13 @@ DOCS = Path(__file__).parent.parent / "docs"
 MARK = re.compile(r"(<!-- write (\w+) ?(\S*) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 GROUPS = {
     "Calls": "collect rollout verify read judgements metrics compare check profile export merge serve view train"
-    " examine",
+    " load_policy examine",
     "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel",
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",
     "Results": "collector.result:Run api.reading:Rows api.measuring:Findings api.servers:Viewer"
-    " examiner.examination:Examination records.people.judgements:Judgement",
+    " examiner.examination:Examination records.people.judgements:Judgement"
+    " training.trained.trained_policy:TrainedPolicy",
 }
 _CODE = re.compile(r"[\w:]*<\w+>|(?<=matching )\S+")  # what Markdown would take for something else
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

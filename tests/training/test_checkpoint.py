@@ -82,7 +82,7 @@ def test_no_file_runs_code_and_none_that_is_not_ours_is_read(tmp_path: Path, cap
     ours, code, version = io.BytesIO(), io.BytesIO(), io.BytesIO()
     torch.save(state(1), ours)
     torch.save({"step": Code()}, code, pickle_module=pickle)
-    torch.save({"format": 2, "step": 1}, version)
+    torch.save({"format": 1, "step": 1}, version)
     files = [code.getvalue(), version.getvalue()]
     for pickled in (b"\x80\x02a.", b"\x80\x02h\x07.", b"\x80\x02c\xff\n\n.", b"", b"\x80\x02]q\x00."):
         made = io.BytesIO()

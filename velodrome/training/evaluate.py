@@ -71,6 +71,20 @@ class Actor(Protocol):
     def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]: ...
 
 
+@torch.no_grad()
+def choose(
+    policy: Policy,
+    obs_N: torch.Tensor,
+    state: torch.Tensor | None,
+    begun_N: torch.Tensor,
+    mask_NA: torch.Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The likeliest actions, or with a generator sampled ones; and the memory after them."""
+    logits_NA, _, state = policy(obs_N, state, begun_N)
+    return logits_NA.argmax(1) if generator is None else sample(logits_NA, generator)[0], state
+
+
 class Student:
     """A policy as an actor: its likeliest action (greedy), or one sampled with `generator`."""
 
@@ -80,13 +94,11 @@ class Student:
         self._generator = generator
         self._state: torch.Tensor | None = None
 
-    @torch.no_grad()
     def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
         if begun_N.all():
             self._state = self._policy.initial_state(len(obs_N))
-        begun = torch.from_numpy(begun_N).to(self._device)
-        logits_NA, _, self._state = self._policy(torch.from_numpy(obs_N).to(self._device), self._state, begun)
-        actions_N = logits_NA.argmax(1) if self._generator is None else sample(logits_NA, self._generator)[0]
+        obs, begun = (torch.from_numpy(each).to(self._device) for each in (obs_N, begun_N))
+        actions_N, self._state = choose(self._policy, obs, self._state, begun, None, self._generator)
         return actions_N.cpu().numpy()
 
 
@@ -104,7 +116,8 @@ def evaluate(
     """The student on layouts that training never sees: acting itself, then where the teacher leads."""
     generator = None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
     alone = play(settings, Student(policy, device, generator), episodes=episodes, stop=stop)
-    result = {**alone.as_json(), "greedy": settings.evaluator.greedy}
+    greedy = settings.evaluator.greedy
+    result = {**alone.as_json(), "greedy": greedy, "actions": "greedy" if greedy else "sampled"}
     if alone.agreement is not None:
         led = play(settings, Student(policy, device), episodes=episodes, led=True, stop=stop)
         result |= {"agreement": led.agreement, "agreement_alone": alone.agreement}

@@ -86,6 +86,8 @@ def run_training(
                 stats, rollout, update = epoch(run, phase, steps)
                 run.step += steps * run.agents
                 run.epoch += 1
+                if run.step < total and phase_at(settings, run.step).name != phase.name:
+                    run.keep(f"phase_{phase.name}")
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
                 line = report(run, phase, stats, spent)
                 if dashboard:
@@ -240,6 +242,7 @@ def measure(run: Session, stop: Stop) -> None:
     took_s = time.perf_counter() - began
     run.account.add_apart("evaluation", took_s)
     run.evaluation = {"step": run.step, "by": settings.evaluator.model_dump_json(), "found": result}
+    run.keep_best(result)
     run.log({"step": run.step, "epoch": run.epoch, "evaluation": result, "evaluation_s": took_s})
     run.say(f"agent step {run.step:,}: {evaluation_line(result)}")
 

@@ -41,10 +41,15 @@ def train_settings(
     dashboard: Dashboard | None = None,
 ) -> TrainingResult:
     """The same with settings that are resolved."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
-        raise InputError(f"training needs {', '.join(missing)}: in the source tree, {ways}")
+    refuse_without_torch("training")
     from velodrome.training.loop import run_training
 
     return run_training(settings, say or (lambda _: None), stop=stop or (lambda: False), dashboard=dashboard)
+
+
+def refuse_without_torch(what: str) -> None:
+    """One line if the extra is not installed."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
+        raise InputError(f"{what} needs {', '.join(missing)}: in the source tree, {ways}")

@@ -2,6 +2,9 @@
 
 A new one is written to a temporary file and renamed, so a kill at any moment leaves the last one. Two are kept, so a
 damaged one costs an interval, not the run.
+
+The weights of the best evaluation and of the end of each phase are files of their own, named by their step. A checkpoint
+says which of them belong to it, so a file that was written after it means nothing until the next checkpoint names it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -23,24 +26,36 @@ from velodrome.errors import InputError, StorageError
 _DIGEST_BYTES = 32
 _KEPT = 2
 _NAME = re.compile(r"checkpoint_(\d{12,})\.pt")
+_WEIGHTS = re.compile(r"(?:best|best_sampled|phase_.+)_\d{12,}\.pt")
 # what torch's reader raises for a file that is not a checkpoint
 _NO_STATE = (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError)
-_FORMAT = 1  # of `State`; increased whenever older ones cannot be resumed
+_FORMAT = 2  # of `State`; increased whenever older ones cannot be resumed
 
 State = dict[str, Any]  # tensors, numbers, strings, and lists and dicts of them
 
 
-def name_of(step: int) -> str:
+def name_of(step: int, kind: str = "checkpoint") -> str:
     """The file of a step."""
-    return f"checkpoint_{step:012d}.pt"
+    return f"{kind}_{step:012d}.pt"
 
 
-def save(folder: Path, step: int, state: State) -> Path:
-    """Write one, make it durable, and remove all but the last two."""
+def save(folder: Path, step: int, state: State, keep: Iterable[str] = ()) -> Path:
+    """Write one and make it durable; remove all but the last two, and files of weights that are not in `keep`."""
+    path = folder / name_of(step)
+    write(path, state)
+    kept = set(keep)
+    stale = [each for each in folder.glob("*.pt") if _WEIGHTS.fullmatch(each.name) and each.name not in kept]
+    for older in (*checkpoints(folder)[:-_KEPT], *stale):
+        with suppress(OSError):  # it is removed with the next one
+            older.unlink(missing_ok=True)
+    return path
+
+
+def write(path: Path, state: State) -> None:
+    """Write a file, whole or not at all."""
     buffer = io.BytesIO()
     torch.save({**state, "format": _FORMAT}, buffer)
     data = buffer.getvalue()
-    path = folder / name_of(step)
     new = path.with_suffix(".new")
     try:
         with new.open("wb") as stream:
@@ -49,9 +64,7 @@ def save(folder: Path, step: int, state: State) -> Path:
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(path)
-        _sync(folder)
-        for older in checkpoints(folder)[:-_KEPT]:
-            older.unlink(missing_ok=True)
+        _sync(path.parent)
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -59,7 +72,6 @@ def save(folder: Path, step: int, state: State) -> Path:
             f"{path}: cannot be written ({error.strerror or error}). The checkpoint before it is good; "
             "once there is room, the same command resumes from it."
         ) from error
-    return path
 
 
 def checkpoints(folder: Path) -> list[Path]:

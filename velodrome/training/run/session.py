@@ -5,9 +5,11 @@ Everything that decides the next weight is saved: a run that was killed continue
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from velodrome.training.run.sinks import Sinks
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
-from velodrome.training.schedule import horizon
+from velodrome.training.schedule import horizon, phase_at
 from velodrome.training.settings import LossTerm, RunSettings, TrainerSettings
 from velodrome.training.timed import PartTimer, TeacherActor
 
@@ -66,6 +68,8 @@ class Session:
     memory: Tensor | None = None  # the student's, for each agent
     losses: dict[LossTerm, Loss] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None  # the last one: its step, its settings, its result
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # best, phase_…: the step and result of its weights
+    kept_before: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the last checkpoint says of them
 
     @property
     def agents(self) -> int:
@@ -117,6 +121,24 @@ class Session:
         self.begun_N = np.ones(self.agents, np.bool_)
         self.memory = self.policy.initial_state(self.agents)
 
+    def keep_best(self, result: dict[str, Any]) -> None:
+        """Keep the weights if no evaluation had a higher mean return. Greedy and sampled ones are never compared."""
+        kind = "best" if result["greedy"] else "best_sampled"
+        highest = self.kept[kind]["evaluation"]["mean_return"] if kind in self.kept else -math.inf
+        if result["mean_return"] > highest:
+            self.keep(kind, evaluation=result)
+
+    def keep(self, kind: str, **facts: Any) -> None:
+        """Keep the weights as they are now in a file of their own, beside the checkpoints."""
+        self.kept = {**self.kept, kind: {"step": self.step, **facts}}
+        state = {"step": self.step, **facts, **self._identity()}
+        checkpoint.write(self.folder / checkpoint.name_of(self.step, kind), state)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a policy is made of."""
+        spec = json.dumps(asdict(self.env.spec))
+        return {"policy": self.policy.state_dict(), "settings": self.settings.model_dump_json(), "spec": spec}
+
     def save(self) -> Path:
         """Save a checkpoint. An environment without a state is reset here, now and when resumed."""
         world = self.env.state()
@@ -125,7 +147,6 @@ class Session:
         state = {
             "step": self.step,
             "epoch": self.epoch,
-            "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "environment": _tensors(world),
             "teacher": _tensors(self.teacher.teacher.state() if self.teacher and world is not None else None),
@@ -134,11 +155,16 @@ class Session:
             "evaluation": self.evaluation,
             "account": self.account.state(),
             "log": self.metrics.offset,
-            "settings": self.settings.model_dump_json(),
+            "kept": self.kept,
+            "phase": phase_at(self.settings, max(self.step - 1, 0)).name,
             "machine": kind_of_machine(),
             "lstm_precision": self.lstm_precision,
+            **self._identity(),
         }
-        path = checkpoint.save(self.folder, self.step, state)
+        both = (*self.kept.items(), *self.kept_before.items())
+        named = [checkpoint.name_of(one["step"], kind) for kind, one in both]
+        path = checkpoint.save(self.folder, self.step, state, named)
+        self.kept_before = self.kept
         if world is None:
             self.reset()
         return path
@@ -152,7 +178,8 @@ class Session:
         except (RuntimeError, ValueError, KeyError) as error:
             raise InputError(f"{self.folder}: the checkpoint is of another network ({type(error).__name__})") from error
         self.account.load(state["account"])
-        self.evaluation = state.get("evaluation")
+        self.evaluation = state["evaluation"]
+        self.kept = self.kept_before = state["kept"]
         moved = _differences(state.get("machine"), kind_of_machine())
         if moved:
             effect = "the run continues, but its weights may differ from those of a run on one machine"

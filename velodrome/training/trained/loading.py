@@ -1,0 +1,151 @@
+"""Find the weights of a run by name: `best`, `last`, the end of a phase, or a step that is kept.
+
+What belongs to a run is what its newest checkpoint says, so a file that was written just before a kill is not counted.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.settings.names import hint
+from velodrome.training.envs.interface import ActionSpace, Spec
+from velodrome.training.policy import Policy
+from velodrome.training.random_streams import stream
+from velodrome.training.run import checkpoint
+from velodrome.training.run.train_folder import METRICS
+from velodrome.training.settings import RunSettings
+from velodrome.training.trained.trained_policy import TrainedPolicy
+
+Json = dict[str, Any]
+
+LAST, TAUGHT = "last", "taught"
+_PHASE = "phase_"
+_SHOWN = 5  # runs in a message
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """A file of weights, the names it can be asked for by, and its evaluation if it was evaluated."""
+
+    path: Path
+    step: int
+    names: tuple[str, ...]
+    evaluation: Json | None
+
+
+def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
+    """The policy of a run's folder, of the start of its name, or of one file."""
+    place = find_run(path)
+    if place.is_dir():
+        place = _chosen(place, str(which)).path
+    elif which != LAST:
+        raise InputError(f"which={which}: {place} is one file; give the folder of the run, or leave `which` out")
+    return read_policy(place)
+
+
+def find_run(path: str | Path) -> Path:
+    """The folder or file of that name, or the only folder of a run whose name begins so."""
+    typed = Path(path).expanduser()
+    if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
+        return typed
+    pattern = str(typed) if glob.has_magic(str(typed)) else f"{glob.escape(str(typed))}_*"
+    runs = sorted(each for each in map(Path, glob.glob(pattern)) if each.is_dir() and checkpoint.checkpoints(each))
+    runs = [each for each in runs if _name_of_run(each) == typed.name] or runs
+    if len(runs) == 1:
+        return runs[0]
+    if runs:
+        more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
+        raise InputError(f"{path}: which run? {', '.join(map(str, runs[:_SHOWN]))}{more}")
+    if typed.is_dir():
+        raise InputError(f"{path}: has no checkpoint; the first is written after trainer.checkpoint_interval epochs")
+    near = hint(typed.name, [_name_of_run(each) for each in typed.parent.glob("*_*")] if typed.parent.is_dir() else [])
+    raise InputError(f"{path}: no such run, and none whose name begins so{near}")
+
+
+def _name_of_run(folder: Path) -> str:
+    return folder.name.rpartition("_")[0]
+
+
+def kept_weights(folder: Path) -> list[KeptWeights]:
+    """Everything that can be loaded from the folder of a run, by step."""
+    files = checkpoint.checkpoints(folder)
+    state = checkpoint.latest(folder, lambda _: None)
+    if state is None:
+        raise InputError(f"{folder}: has no checkpoint")
+    names: dict[Path, list[str]] = {path: [] for path in files}
+    for kind, one in state["kept"].items():
+        names[folder / checkpoint.name_of(one["step"], kind)] = [kind.removeprefix(_PHASE)]
+    names[files[-1]] += [LAST]
+    if state["step"] >= json.loads(state["settings"])["trainer"]["total_timesteps"]:
+        names[files[-1]] += [state["phase"]]
+    evaluations = dict(_evaluations(folder / METRICS))
+    steps = {path: int(path.stem.rpartition("_")[2]) for path in names}
+    return [
+        KeptWeights(path, steps[path], tuple(names[path]), evaluations.get(steps[path]))
+        for path in sorted(names, key=lambda path: (steps[path], path))
+    ]
+
+
+def _chosen(folder: Path, which: str) -> KeptWeights:
+    every = kept_weights(folder)
+    name = "supervised" if which == TAUGHT else which
+    sampled = not any("best" in one.names for one in every)
+    name = "best_sampled" if name == "best" and sampled else name
+    named = [one for one in every if name in (*one.names, str(one.step))]
+    if named:
+        return named[0]
+    names = [name for one in every for name in one.names]
+    steps = sorted({f"{one.step}" for one in every}, key=int)
+    why = " (the run was not evaluated)" if which == "best" else ""
+    raise InputError(f"{folder}: has no which={which}{why}; there are {', '.join([*names, *steps])}")
+
+
+def _evaluations(path: Path) -> Iterator[tuple[int, Json]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if b'"evaluation"' in line:
+            row = orjson.loads(line)
+            yield row["step"], row["evaluation"]
+
+
+def read_policy(path: Path) -> TrainedPolicy:
+    """The policy in a file. Nothing of its environment has to be installed."""
+    state = checkpoint.read(path)
+    try:
+        settings = _read_settings(json.loads(state["settings"]))
+        spec = _read_spec(json.loads(state["spec"]))
+        network = Policy(settings.policy, spec, stream(0, "weights", 0))
+        network.load_state_dict(state["policy"])
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: the weights are of another network ({type(error).__name__})") from error
+    return TrainedPolicy(network.eval(), settings, spec, state["step"], path)
+
+
+def _read_settings(data: Json) -> RunSettings:
+    """The settings of a run without what a recipe's own classes have added."""
+    groups = {name: value for name, value in data.items() if name != "losses"}
+    defaults = RunSettings()
+    for name, value in groups.items():
+        if isinstance(value, dict):
+            known = type(getattr(defaults, name)).model_fields
+            groups[name] = {key: each for key, each in value.items() if key in known}
+    return RunSettings.model_validate_json(orjson.dumps(groups))
+
+
+def _read_spec(data: Json) -> Spec:
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    fields = {name: tuples(value) for name, value in data.items() if name != "actions"}
+    return Spec(actions=ActionSpace(**{name: tuples(value) for name, value in data["actions"].items()}), **fields)

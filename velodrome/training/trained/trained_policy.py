@@ -1,0 +1,141 @@
+"""A policy to act with: numpy in, numpy out. What it does is what the evaluation of the run measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from velodrome.errors import InputError
+from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.make import make_env
+from velodrome.training.evaluate import choose, evaluate
+from velodrome.training.policy import Policy
+from velodrome.training.settings import RunSettings
+
+Json = dict[str, Any]
+State = NDArray[np.float32]
+
+
+class TrainedPolicy:
+    """Weights of a run at one step: `act` says what to do, `evaluate` how good it is.
+
+    `settings` are those of the run, `spec` describes its observations and actions, `step` is how many agent steps it has
+    learned from, `path` is its file.
+    """
+
+    def __init__(self, network: Policy, settings: RunSettings, spec: Spec, step: int, path: Path) -> None:
+        self.network = network
+        self.settings = settings
+        self.spec = spec
+        self.step = step
+        self.path = path
+        self._generator = torch.Generator().manual_seed(0)
+
+    def __repr__(self) -> str:
+        return f"<TrainedPolicy {self.settings.env.name}, {self.step:,} agent steps, {self.path}>"
+
+    def initial_state(self, n: int = 1) -> State | None:
+        """The memory with which n episodes begin; None if the policy has none."""
+        state = self.network.initial_state(n)
+        return None if state is None else state.numpy()
+
+    def act(
+        self,
+        obs: ArrayLike,
+        state: State | None = None,
+        *,
+        starts: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        sample: bool = False,
+        seed: int | None = None,
+    ) -> tuple[Array, State | None]:
+        """Actions for one observation or a batch, and the memory after it.
+
+        `state` is what the last call returned; without it episodes begin here, and where `starts` is true. `mask` says
+        which options are allowed. The likeliest action is taken, or with `sample` one is drawn; `seed` restarts the draws.
+        """
+        obs_N, single = self._rows(obs)
+        if seed is not None:
+            self._generator.manual_seed(seed)
+        actions_N, after = choose(
+            self.network,
+            torch.from_numpy(obs_N),
+            self._memory(state, len(obs_N)),
+            torch.from_numpy(_flags("starts", False if starts is None else starts, (len(obs_N),))),
+            self._allowed(mask, len(obs_N)),
+            self._generator if sample else None,
+        )
+        actions = actions_N.numpy()
+        return (actions[0] if single else actions), None if after is None else after.numpy()
+
+    def evaluate(self, episodes: int = 100, *, env: str | None = None, greedy: bool | None = None) -> Json:
+        """Play episodes as the evaluation of the run does; `env` is another environment that looks the same."""
+        changed = self.settings.env.model_copy(update={} if env is None else {"name": env})
+        changed = type(changed).read(changed.model_dump(), "env")
+        with closing(make_env(changed.model_copy(update={"num_envs": 1}), 0)) as made:
+            self.refuse_other(made.spec)
+        evaluator = self.settings.evaluator
+        evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
+        settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
+        return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
+
+    def refuse_other(self, spec: Spec) -> None:
+        """Refuse an environment whose observations or actions are not those of the policy."""
+        for name, what in (("obs_shape", "observations"), ("obs_dtype", "observations of"), ("actions", "actions")):
+            own, other = getattr(self.spec, name), getattr(spec, name)
+            if own != other:
+                raise InputError(
+                    f"{self.path}: a policy for {self.spec.name} ({what} {own}), not {spec.name} ({other})"
+                )
+        alike = replace(spec, name=self.spec.name, num_envs=self.spec.num_envs, agents=self.spec.agents)
+        if alike != self.spec:
+            raise InputError(
+                f"{self.path}: a policy for {self.spec.name}, whose observations {spec.name} does not have"
+            )
+
+    def _rows(self, obs: ArrayLike) -> tuple[Array, bool]:
+        """Observations as the network reads them, and whether there was only one."""
+        seen, shape, dtype = np.asarray(obs), self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
+        single = seen.shape == shape
+        if not single and seen.shape[1:] != shape:
+            wanted = _by(shape)
+            raise InputError(
+                f"obs: expected {wanted} or n x {wanted}, as {self.spec.name} shows, not {_by(seen.shape)}"
+            )
+        rows = seen.astype(dtype) if seen.dtype.kind in "biuf" else None
+        if rows is None or (dtype == np.uint8 and not np.array_equal(rows, seen)):
+            raise InputError(f"obs: expected {dtype}, as {self.spec.name} shows, not these {seen.dtype}")
+        return np.ascontiguousarray(rows[None] if single else rows), single
+
+    def _memory(self, state: State | None, n: int) -> torch.Tensor | None:
+        begun = self.network.initial_state(n)
+        if state is None or begun is None:
+            return begun
+        memory = np.asarray(state, np.float32)
+        if memory.shape != tuple(begun.shape):
+            raise InputError(f"state: expected {_by(begun.shape)}, as initial_state({n}), not {_by(memory.shape)}")
+        return torch.from_numpy(memory)
+
+    def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:
+        if mask is None:
+            return None
+        return torch.from_numpy(_flags("mask", mask, (n, self.spec.actions.width)))
+
+
+def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    flags = np.asarray(values, np.bool_)
+    try:
+        return np.ascontiguousarray(np.broadcast_to(flags, shape)).copy()
+    except ValueError:
+        raise InputError(f"{name}: expected {_by(shape)} flags, not {_by(flags.shape)}") from None
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "a number"
