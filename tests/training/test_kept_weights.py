@@ -1,4 +1,4 @@
-"""The best weights and those of each phase's end are kept, and a run says the same of them however often it is killed."""
+"""The best weights and those of each phase's end are kept, the same ones however often the run is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that was loaded acts as the student of its run, on one observation or many, and refuses what it cannot read."""
+"""A loaded policy acts as the student of its run, on one observation or many, and refuses what it cannot read."""
 
 from __future__ import annotations
 

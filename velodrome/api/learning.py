@@ -1,4 +1,4 @@
-"""`train`: a small policy by a recipe, on the same code as `velo train`; `load_policy`: what was trained, to act with."""
+"""`train`: a small policy by a recipe, on the same code as `velo train`. `load_policy`: a policy to act with."""
 
 from __future__ import annotations
 

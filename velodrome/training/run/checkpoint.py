@@ -3,8 +3,8 @@
 A new one is written to a temporary file and renamed, so a kill at any moment leaves the last one. Two are kept, so a
 damaged one costs an interval, not the run.
 
-The weights of the best evaluation and of the end of each phase are files of their own, named by their step. A checkpoint
-says which of them belong to it, so a file that was written after it means nothing until the next checkpoint names it.
+The weights of the best evaluation and of the end of each phase are files of their own, named by their step. A
+checkpoint says which of them belong to it: a file that was written later means nothing until a checkpoint names it.
 """
 
 from __future__ import annotations

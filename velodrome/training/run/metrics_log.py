@@ -113,6 +113,8 @@ def _tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if isinstance(value, Mapping):
             group = "time" if name != "evaluation" else f"evaluation_{'greedy' if value['greedy'] else 'sampled'}"
-            yield from ((f"{group}/{inner}", number) for inner, number in value.items() if inner != "greedy")
+            yield from (
+                (f"{group}/{inner}", number) for inner, number in value.items() if inner not in ("greedy", "actions")
+            )
         elif name != "step" and not isinstance(value, str):
             yield f"{'time' if name in _TIMES else 'train'}/{name}", value

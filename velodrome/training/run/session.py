@@ -156,7 +156,7 @@ class Session:
             "account": self.account.state(),
             "log": self.metrics.offset,
             "kept": self.kept,
-            "phase": phase_at(self.settings, max(self.step - 1, 0)).name,
+            "phase": phase_at(self.settings, max(min(self.step, self.settings.trainer.total_timesteps) - 1, 0)).name,
             "machine": kind_of_machine(),
             "lstm_precision": self.lstm_precision,
             **self._identity(),

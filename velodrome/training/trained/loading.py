@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ def kept_weights(folder: Path) -> list[KeptWeights]:
     if state["step"] >= json.loads(state["settings"])["trainer"]["total_timesteps"]:
         names[files[-1]] += [state["phase"]]
     evaluations = dict(_evaluations(folder / METRICS))
+    evaluations |= {one["step"]: one["evaluation"] for one in state["kept"].values() if "evaluation" in one}
     steps = {path: int(path.stem.rpartition("_")[2]) for path in names}
     return [
         KeptWeights(path, steps[path], tuple(names[path]), evaluations.get(steps[path]))
@@ -114,8 +116,8 @@ def _evaluations(path: Path) -> Iterator[tuple[int, Json]]:
     except OSError:
         return
     for line in lines:
-        if b'"evaluation"' in line:
-            row = orjson.loads(line)
+        with suppress(ValueError, KeyError, TypeError):  # a torn line, or one of an epoch
+            row = orjson.loads(line) if b'"evaluation"' in line else {}
             yield row["step"], row["evaluation"]
 
 

@@ -26,8 +26,8 @@ State = NDArray[np.float32]
 class TrainedPolicy:
     """Weights of a run at one step: `act` says what to do, `evaluate` how good it is.
 
-    `settings` are those of the run, `spec` describes its observations and actions, `step` is how many agent steps it has
-    learned from, `path` is its file.
+    `settings` are those of the run, `spec` describes its observations and actions, `step` is how many agent steps it
+    has learned from, `path` is its file.
     """
 
     def __init__(self, network: Policy, settings: RunSettings, spec: Spec, step: int, path: Path) -> None:
@@ -59,7 +59,7 @@ class TrainedPolicy:
         """Actions for one observation or a batch, and the memory after it.
 
         `state` is what the last call returned; without it episodes begin here, and where `starts` is true. `mask` says
-        which options are allowed. The likeliest action is taken, or with `sample` one is drawn; `seed` restarts the draws.
+        which options are allowed. The likeliest action is taken, or with `sample` one is drawn; `seed` restarts that.
         """
         obs_N, single = self._rows(obs)
         if seed is not None:
