@@ -21,7 +21,9 @@ MOST_ENVS, LEAST_HIDDEN = 65_536, 4
 class EnvSettings(Settings):
     """Which environment, and how many of it."""
 
-    name: str = Field("extractor_hub_30", description="extractor_hub_<size>, gymnasium:<id> or mettagrid:<mission>")
+    name: str = Field(
+        "extractor_hub_30", description="extractor_hub_<size>, gymnasium:<id>, mettagrid:<mission> or memory:<steps>"
+    )
     num_envs: int = Field(16, ge=1, le=MOST_ENVS, description="environments stepped at once")
     agents: int = Field(4, ge=1, le=64, description="agents in each environment (extractor_hub, mettagrid missions)")
     max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")

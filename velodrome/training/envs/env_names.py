@@ -28,6 +28,7 @@ class EnvKind(NamedTuple):
 
 _STEPPED = ("options", "action_repeat", "workers")  # settings of environments that are stepped one by one
 _HERE = "velodrome.training.envs"
+MEMORY, LONGEST_MEMORY = "memory:", 1000
 KINDS = {
     "extractor_hub": EnvKind(
         "extractor_hub_<size>",
@@ -47,6 +48,9 @@ KINDS = {
         lambda _: None,
         unused=_STEPPED,
         wheels=("Python 3.11 on Linux x86_64", "Python 3.12 on Linux x86_64"),
+    ),
+    "memory": EnvKind(
+        f"{MEMORY}<steps>", f"{_HERE}.memory_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
     ),
 }
 
@@ -79,8 +83,15 @@ def name_problem(name: str) -> str | None:
         return None if fits else f"{name}: the size is from {hub_rules.MIN_SIZE} to {hub_rules.MAX_SIZE}"
     if rest and kind in ("gymnasium", "mettagrid"):
         return None
+    if rest and name.startswith(MEMORY):
+        fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
+        return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
     digits = re.sub(r"[^0-9]", "", name) or "30"
-    guess = hint(kind, ("gymnasium", "mettagrid"), cutoff=0.4) if rest else hint(name, [f"extractor_hub_{digits}"])
+    guess = (
+        hint(kind, ("gymnasium", "mettagrid", "memory"), cutoff=0.4)
+        if rest
+        else hint(name, [f"extractor_hub_{digits}"])
+    )
     if rest:
         guess = guess.replace('"?', f':{rest}"?')
     return f'no environment "{name}"{guess} ({", ".join(each.names for each in KINDS.values())})'
