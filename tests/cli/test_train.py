@@ -19,6 +19,7 @@ from seed_003 import SEED, THINKY
 
 from velodrome.cli.main import main
 from velodrome.cli.train import Interrupt
+from velodrome.profiling.traces.torch_trace import read_torch_trace
 from velodrome.training.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -293,6 +294,9 @@ def test_the_command_of_the_seed_trains_and_leaves_a_trace_where_the_seed_looks_
     assert (result["finished"], result["step"], tmp_path / result["folder"]) == (True, 10_048, trace.parent)
     assert "Rollout Timing Profile" not in done.stderr
     assert "USDT" not in done.stderr
+    counts = {each["name"]: each["count"] for each in read_torch_trace(trace)["parts"]}
+    assert [counts[name] for name in ("epoch", "rollout", "update", "advantages")] == [4, 4, 4, 4]
+    assert min(counts[name] for name in ("environment step", "nim_calls", "forward", "backward", "optimizer")) >= 4
 
 
 @pytest.mark.slow

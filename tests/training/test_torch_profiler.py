@@ -1,8 +1,9 @@
-"""PyTorch's traces: steps and parts in them, their clock and sums, and training beside a collection in one trace."""
+"""PyTorch's traces: whole epochs with their parts, clock and sums; training beside a collection in one trace."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,7 @@ from velodrome.collector.watch.tracing import Tracing
 from velodrome.profiling.traces.torch_trace import read_torch_trace
 from velodrome.profiling.traces.training import read_training
 from velodrome.settings import Config, Instance
-from velodrome.timing.spans import root
 from velodrome.training.loop import TrainingResult
-from velodrome.training.run.torch_profiler import Tracer
-from velodrome.training.settings import ProfilerSettings
-from velodrome.training.timed import ROLLOUT, PartTimer
 
 _CLOCKS_US = 1_000_000  # for a machine that stands still between two looks; a clock of another epoch is off by days
 
@@ -41,14 +38,15 @@ def recorded(folder: Path, lines: list[str] | None = None, **profiler: object) -
     return result
 
 
-TWELVE = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 12, "with_stack": True, "compress": True}
+THREE = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 3, "with_stack": True, "compress": True}
 
 
 @pytest.fixture(scope="module")
-def twelve(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
-    """A run whose profiler recorded 12 steps, with stacks."""
-    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **TWELVE}.items()}
-    return trained(tmp_path_factory.mktemp("twelve"), evaluator__evaluate_local=True, **values)
+def three(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """A run whose profiler recorded 3 epochs, with stacks; it evaluates after every second one."""
+    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **THREE}.items()}
+    more = {"evaluator__evaluate_local": True, "evaluator__epoch_interval": 2, "trainer__checkpoint_interval": 1}
+    return trained(tmp_path_factory.mktemp("three"), **more, **values)
 
 
 def collected(folder: Path) -> Path:
@@ -92,8 +90,8 @@ def test_operators_have_the_counts_and_times_that_pytorch_gives_them(tmp_path: P
         assert each["self_ms"] == pytest.approx(their.self_cpu_time_total / 1e3, abs=1e-3), each["name"]
 
 
-def test_a_run_is_reported_with_its_own_numbers(twelve: TrainingResult):
-    outcome = twelve
+def test_a_run_is_reported_with_its_own_numbers(three: TrainingResult):
+    outcome = three
     result = read_training(outcome.folder)
     own = outcome.timing["phases"]
     assert {each["phase"]: each["agent_steps"] for each in result["phases"]} == {
@@ -101,45 +99,69 @@ def test_a_run_is_reported_with_its_own_numbers(twelve: TrainingResult):
     }
     for each in result["phases"]:
         assert each["sps"] == pytest.approx(own[each["phase"]]["sps"])
-    assert result["evaluation"] == {"step": 1024, **(outcome.evaluation or {})}
+    evaluation = dict(outcome.evaluation or {})
+    assert evaluation.pop("greedy") is True
+    assert result["evaluation"] == {"greedy": {"step": 1024, **evaluation}}
     assert result["series"]["loss"]["last"] == [each for each in metrics(outcome.folder) if "loss" in each][-1]["loss"]
-    parts = {each["name"]: each["count"] for each in result["parts"]["parts"]}
-    steps = {name: parts[name] for name in ("environment step", "student_forward", "nim_calls", "update")}
-    assert steps == {"environment step": 11, "student_forward": 11, "nim_calls": 11, "update": 1}
+    parts = [(each["depth"], each["name"], each["count"]) for each in result["parts"]["parts"]]
+    # 8 environment steps and 2 minibatches per epoch, and nothing of the evaluations between epochs
+    assert [part for part in parts if part[0] == 0] == [(0, "epoch", 3)]
+    assert {part for part in parts if part[0] == 1} == {(1, "rollout", 3), (1, "update", 3)}
+    # (episodes of 24 steps: once there are values of last observations)
+    whole = {(2, "environment step", 24), (3, "student_forward", 25), (4, "nim_calls", 24), (3, "environment", 24)}
+    whole |= {(2, "advantages", 3), (2, "forward", 15), (2, "backward", 6), (2, "optimizer", 6)}
+    assert whole <= set(parts)
+
+
+def test_only_epochs_are_recorded_and_they_are_recorded_whole(three: TrainingResult):
+    operators = [each for each in events(three.traces[0]) if each.get("cat") == "cpu_op"]
+    ranges = [each for each in events(three.traces[0]) if str(each.get("name")).startswith("epoch ")]
+    assert [each["name"] for each in ranges] == ["epoch 1", "epoch 2", "epoch 3"]
+
+    def within(each: dict[str, Any]) -> bool:
+        return any(outer["ts"] <= each["ts"] <= outer["ts"] + outer["dur"] for outer in ranges)
+
+    assert len(operators) > 1000
+    assert [each["name"] for each in operators if not within(each)] == []
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    made: list[dict[str, Any]] = orjson.loads(gzip.decompress(data) if path.suffix == ".gz" else data)["traceEvents"]
+    return made
 
 
 def event_names(path: Path) -> set[str]:
-    return {str(each.get("name")) for each in orjson.loads(path.read_bytes())["traceEvents"]}
+    return {str(each.get("name")) for each in events(path)}
 
 
-def test_a_run_can_be_profiled_where_it_is_and_the_trace_holds_named_steps_and_our_parts(tmp_path: Path):
+def test_a_run_can_be_profiled_where_it_is_and_the_trace_holds_the_epochs_there_were_and_our_parts(tmp_path: Path):
     first = trained(tmp_path, trainer__total_timesteps=256, supervised__steps=256)
-    result = recorded(tmp_path, wait_steps=2, warmup_steps=2, active_steps=9)
+    result = recorded(tmp_path, wait_steps=1, warmup_steps=1, active_steps=9)
     assert result.traces == [first.folder / "profiler_trace_0.json"]
     names = event_names(result.traces[0])
-    assert {"student_forward", "replay_store", "environment", "backward"} <= names
-    assert {name.rpartition(" ")[0] for name in names if name[-1:].isdigit()} >= {"environment step", "update"}
+    assert {"rollout", "environment step", "student_forward", "replay_store", "update", "backward"} <= names
+    assert {name for name in names if name.startswith("epoch ")} == {"epoch 6", "epoch 7"}  # all that were left
 
 
-def test_every_trace_has_a_table_of_its_own_steps_and_one_that_was_moved_leaves_the_others(tmp_path: Path):
+def test_every_trace_has_a_table_of_its_own_epochs_and_one_that_was_moved_leaves_the_others(tmp_path: Path):
     lines: list[str] = []
-    three = {"wait_steps": 1, "warmup_steps": 1, "active_steps": 3, "repeat": 2}
-    first = recorded(tmp_path, lines, **three)
-    counts = [line.split()[-1] for text in lines for line in text.splitlines() if "ProfilerStep*" in line]
-    assert counts == ["3", "3"]
+    two = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 1, "repeat": 2}
+    first = recorded(tmp_path, lines, **two)
+    counts = [line.split()[-1] for text in lines for line in text.splitlines() if "environment step" in line]
+    assert counts == ["8", "8"]
     assert [path.name for path in first.traces] == ["profiler_trace_0.json", "profiler_trace_1.json"]
     first.traces[0].unlink()
     before = first.traces[1].read_bytes()
-    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **three}.items()}
+    values = {f"trainer__profiler__{name}": value for name, value in {"enabled": True, **two}.items()}
     second = trained(tmp_path, trainer__total_timesteps=768, supervised__steps=256, **values)
     assert [path.name for path in second.traces] == ["profiler_trace_2.json", "profiler_trace_3.json"]
     assert first.traces[1].read_bytes() == before
 
 
-def test_without_a_warm_up_the_first_step_is_the_first_of_the_trace(tmp_path: Path):
+def test_without_a_warm_up_the_first_epoch_is_the_first_of_the_trace(tmp_path: Path):
     (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=0, active_steps=2).traces
-    steps = {name for name in event_names(path) if name.startswith(("environment step", "update"))}
-    assert steps == {"environment step 0", "environment step 1"}
+    assert {name for name in event_names(path) if name.startswith("epoch ")} == {"epoch 0", "epoch 1"}
 
 
 @pytest.mark.parametrize("late", [{"wait_steps": 9999}, {"wait_steps": 0, "warmup_steps": 9999}])
@@ -148,7 +170,9 @@ def test_a_run_that_ends_before_its_profiler_starts_says_so(tmp_path: Path, late
     assert recorded(tmp_path, lines, **late).traces == []
     (line,) = lines
     assert line.startswith("profiler: no trace")
+    assert "there were 8 epochs" in line
     assert "trainer.profiler.wait_steps" in line
+    assert "trainer.total_timesteps" in line
 
 
 @pytest.mark.parametrize("compress", [True, False])
@@ -168,37 +192,23 @@ def test_a_trace_that_cannot_be_written_is_reported_and_the_run_continues(
 
 def test_a_trace_larger_than_its_limit_is_reported_and_not_kept(tmp_path: Path):
     lines: list[str] = []
-    large = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 40, "record_shapes": True, "with_stack": True}
+    large = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 4, "record_shapes": True, "with_stack": True}
     assert recorded(tmp_path, lines, max_mb=1, **large).traces == []
     assert list(next(tmp_path.iterdir()).glob("profiler*")) == []
     assert "trainer.profiler.max_mb=1" in lines[0]
 
 
 def test_allocations_are_in_the_trace_if_profile_memory_is_set(tmp_path: Path):
-    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=1, active_steps=10, profile_memory=True).traces
+    (path,) = recorded(tmp_path, wait_steps=0, warmup_steps=1, active_steps=1, profile_memory=True).traces
     events = orjson.loads(path.read_bytes())["traceEvents"]
     sizes = [each["args"]["Bytes"] for each in events if each.get("name") == "[memory]"]
     assert min(sizes) < 0 < max(sizes)
 
 
-def test_writing_a_trace_is_no_time_of_the_rollout_it_was_written_in(tmp_path: Path):
-    device = torch.device("cpu")
-    settings = ProfilerSettings(enabled=True, wait_steps=0, warmup_steps=1, active_steps=2)
-    tracer = Tracer(settings, tmp_path, PartTimer(device, profiled=False), device, lambda _: None)
-    with root(ROLLOUT, lambda: 7.0) as rollout:  # a clock that stands, so that all that is left is what was taken off
-        for _ in range(3):
-            tracer.begin("environment step")
-            torch.ones(3).sum()
-            tracer.end()
-    assert len(tracer.paths) == 1
-    assert tracer.took_s > 0
-    assert rollout.seconds == pytest.approx(-tracer.took_s)
-
-
 def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
-    tmp_path: Path, twelve: TrainingResult, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, three: TrainingResult, capsys: pytest.CaptureFixture[str]
 ):
-    (theirs,) = twelve.traces
+    (theirs,) = three.traces
     between = time.time()
     ours = collected(tmp_path)
     after = time.time()
@@ -220,10 +230,10 @@ def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(
     # of torch there is also what it calls Spans or Traces; the process has the name it was started by
     of_torch = {name.partition(": ")[2]: each for name, each in spans.items() if name.startswith("profiler_trace_0")}
     (taught,) = (each for name, each in of_torch.items() if name not in ("Spans", "Traces"))
-    assert (twelve.folder / "settings.json").stat().st_mtime - slack_s < min(taught)
+    assert (three.folder / "settings.json").stat().st_mtime - slack_s < min(taught)
     assert max(taught) < between + slack_s
     stretches = [each["name"] for each in report.events if each["ph"] == "X"]
-    assert (stretches.count("rollout"), stretches.count("nim_calls")) == (10, 11)
+    assert (stretches.count("rollout"), stretches.count("nim_calls")) == (13, 24)
     (note,) = result["notes"]
     assert note.startswith("profiler_trace_0.json.gz ends ")
     assert note.endswith(" before trace.json.gz begins: they do not overlap")

@@ -112,10 +112,13 @@ def run_training(
 
 def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Span, Span]:
     """A rollout and an update: what the losses reported, and the time of both."""
-    with root(timed.ROLLOUT) as rollout:
-        roll_out(run, phase, steps)
-    with root(timed.UPDATE) as update:
-        stats = learn(run, phase, steps)
+    with run.tracer.epoch(run.epoch):
+        run.tracer.begin("rollout")
+        with root(timed.ROLLOUT) as rollout:
+            roll_out(run, phase, steps)
+        run.tracer.end()
+        with root(timed.UPDATE) as update:
+            stats = learn(run, phase, steps)
     return stats, rollout, update
 
 

@@ -123,12 +123,12 @@ class PPOSettings(LossSettings):
 
 
 class ProfilerSettings(Settings):
-    """PyTorch's profiler. A step is one environment step or one update."""
+    """PyTorch's profiler. A step is one epoch: a rollout and its update."""
 
     enabled: bool = Field(False, description="record torch's operators and our spans into a trace file")
-    wait_steps: int = Field(10, ge=0, description="steps before the profiler starts")
-    warmup_steps: int = Field(5, ge=0, description="steps recorded and discarded")
-    active_steps: int = Field(10, ge=1, description="steps recorded")
+    wait_steps: int = Field(2, ge=0, description="epochs before the profiler starts")
+    warmup_steps: int = Field(1, ge=0, description="epochs recorded and discarded")
+    active_steps: int = Field(2, ge=1, description="epochs recorded")
     repeat: int = Field(1, ge=1, le=100, description="number of traces")
     record_shapes: bool = Field(False, description="record the shapes of operator inputs")
     profile_memory: bool = Field(False, description="record what operators allocate and free")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velodrome.timing.spans import Span, current, span
+from velodrome.timing.spans import Span, span
 from velodrome.training.envs.interface import Array, Spec, Teacher
 
 ROLLOUT, UPDATE = "rollout", "update"
@@ -23,13 +23,6 @@ RESHAPE, FETCH, KERNELS, BACK = "reshape", "gpu_to_cpu", "nim_calls", "stack_bac
 ADVANTAGES, MINIBATCH, FORWARD, BACKWARD, OPTIMIZER = "advantages", "minibatch", "forward", "backward", "optimizer"
 
 Timed = Callable[[str], AbstractContextManager[Any]]
-
-
-def discount(seconds: float) -> None:
-    """Take this much off the open rollout or update: time spent on observing it."""
-    open_span = current()
-    if open_span is not None:
-        open_span.start += seconds
 
 
 class PartTimer:

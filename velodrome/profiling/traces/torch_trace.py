@@ -1,4 +1,4 @@
-"""What a trace of PyTorch's profiler says: our parts inside the steps, and the operators by their own CPU time.
+"""What a trace of PyTorch's profiler says: our parts inside the epochs, and the operators by their own CPU time.
 
 The time of an operator is its own where no operator that it called was running, on the same thread.
 """
@@ -81,7 +81,7 @@ class OperatorTime:
 
 
 def read_torch_trace(path: Path) -> Json:
-    """Steps and parts, operators, kernels of a device; the largest first."""
+    """Epochs and parts, operators, kernels of a device; the largest first."""
     trace = TraceEvents(path)
     if not trace.torch:
         whose = (
@@ -111,7 +111,7 @@ def read_torch_trace(path: Path) -> Json:
         elif not name.startswith(_PROFILER_STEP):
             parts.add(number)
     if first is None:
-        raise InputError(f"{path}: nothing was recorded in it; trainer.profiler.active_steps says for how many steps")
+        raise InputError(f"{path}: nothing was recorded in it; trainer.profiler.active_steps says for how many epochs")
     known = list(names)
     by_operator = _operators(threads.values())
     return {
@@ -149,7 +149,7 @@ def _ranked(sums: Mapping[str, OperatorTime]) -> list[Json]:
 
 
 def _parts(threads: Iterable[ThreadCalls], known: list[str], parts: set[int]) -> list[Json]:
-    """Steps and what is in them, as a tree in the order of a walk; the share is of what lies in nothing else."""
+    """Epochs and what is in them, as a tree in the order of a walk; the share is of what lies in nothing else."""
     short = [_NUMBER.sub("", name) for name in known]
     sums: dict[tuple[str, ...], OperatorTime] = {}
     for calls in threads:

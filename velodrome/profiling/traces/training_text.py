@@ -34,7 +34,7 @@ def training_report(run: Json, *, top: int = 10) -> str:
     ]
     if run["parts"]:
         where = clean(run["parts"]["file"].rpartition("/")[2])
-        inside.append((f"Parts of the steps in {where}", [_parts(run["parts"]["parts"])]))
+        inside.append((f"Parts of the epochs in {where}", [_parts(run["parts"]["parts"])]))
     time = [(each["part"], duration(each["seconds"] * 1e3), f"{each['share']:.1%}") for each in run["time"]]
     return sections(
         [
@@ -51,13 +51,13 @@ def training_report(run: Json, *, top: int = 10) -> str:
 
 
 def torch_report(trace: Json, *, top: int = 10) -> str:
-    """Steps with their parts, operators, kernels."""
+    """Epochs with their parts, operators, kernels."""
     from_when = "" if trace["began_at"] is None else f" from {_moment(trace['began_at'])}"
     title = f"PyTorch trace ({counted(trace['events'], 'event')}, {duration(trace['seconds'] * 1e3)}{from_when})"
     return sections(
         [
             ("", [title]),
-            ("Steps and parts", [_parts(trace["parts"])] if trace["parts"] else []),
+            ("Epochs and parts", [_parts(trace["parts"])] if trace["parts"] else []),
             ("Operators by their own CPU time", _ranked(trace["operators"], "operator", top)),
             ("Work of the device", _ranked(trace["kernels"], "kernel", top)),
             _notes(trace),

@@ -1,7 +1,8 @@
-"""PyTorch's profiler over a few steps: `profiler_trace_<n>.json` in the run's folder, and a table of the operators.
+"""PyTorch's profiler over a few epochs: `profiler_trace_<n>.json` in the run's folder, and a table of the operators.
 
-A step is one environment step or one update, and has that name in the trace. Nothing here changes what is computed or
-counts as time of what is observed; a trace that cannot be written is reported, and training continues.
+A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints between epochs are not
+recorded. Nothing here changes what is computed or counts as time of what is observed; a trace that cannot be written
+is reported, and training continues.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import _enable_record_function  # type: ignore[attr-defined]  # for this thread, on and off
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
+from velodrome.timing.report import counted
 from velodrome.training.settings import ProfilerSettings
-from velodrome.training.timed import PartTimer, discount
+from velodrome.training.timed import PartTimer
 
 _TOP = 12
 _TRACE = re.compile(r"profiler_trace_(\d+)\.json(\.gz)?")
@@ -29,7 +32,7 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class Tracer:
-    """Counts steps and keeps traces. Without `enabled` it does nothing."""
+    """Counts epochs and keeps traces. Without `enabled` it does nothing."""
 
     def __init__(
         self,
@@ -44,40 +47,52 @@ class Tracer:
         self._timer = timer
         self._device = device
         self._say = say
-        self._steps = 0
-        self._step: Any = None
+        self._epochs = 0
+        self._open: list[Any] = []  # ranges that have begun
         there = (_TRACE.fullmatch(path.name) for path in folder.glob("profiler_trace_*"))
         self._next = max((int(name[1]) + 1 for name in there if name), default=0)
         self._recorded = False
         self.took_s = 0.0  # by the profiler itself
         self.paths: list[Path] = []
-        self._wanted = settings.enabled  # started with the first step
+        self._wanted = settings.enabled  # started with the first epoch
         self._profile: profile | None = None
 
-    def begin(self, name: str) -> None:
-        """A step begins."""
+    @contextmanager
+    def epoch(self, number: int) -> Iterator[None]:
+        """Around a rollout and its update."""
         if self._wanted:
             self._wanted = False
             with self._apart():
                 self._profile = self._started()
-        if self._profile is not None and self._timer.traced:
-            self._step = record_function(f"{name} {self._steps}")
-            self._step.__enter__()
-
-    def end(self) -> None:
-        """A step is over."""
         if self._profile is None:
+            yield
             return
-        if self._step is not None:
-            self._step.__exit__(None, None, None)
-            self._step = None
-        self._steps += 1
+        self._timer.traced = self._profile.current_action in _RECORDING
+        _enable_record_function(True)
+        self.begin(f"epoch {number}")
+        try:
+            yield
+        finally:
+            while self._open:
+                self.end()
+            self._timer.traced = False
+            _enable_record_function(False)  # until the next epoch
+        self._epochs += 1
         with self._apart():
             self._profile.step()
         if self._over():
             self.close()
-        else:
-            self._timer.traced = self._profile.current_action in _RECORDING
+
+    def begin(self, name: str) -> None:
+        """A range of this name begins, if it is recorded."""
+        if self._timer.traced:
+            self._open.append(record_function(name))
+            self._open[-1].__enter__()
+
+    def end(self) -> None:
+        """The range that began last is over."""
+        if self._open:
+            self._open.pop().__exit__(None, None, None)
 
     def close(self) -> None:
         """Stop; a started trace is written as far as it got."""
@@ -87,13 +102,16 @@ class Tracer:
         if self._profile is None:
             return
         ending, self._profile = self._profile, None
-        self._timer.traced = False
         with self._apart():
             ending.stop()
-        if self._steps and not self._recorded:
+        _enable_record_function(True)
+        if self._epochs and not self._recorded:
             settings = self._settings
             before = f"trainer.profiler.wait_steps={settings.wait_steps} and warmup_steps={settings.warmup_steps}"
-            self._say(f"profiler: no trace: there were {self._steps:,} steps, and {before} come first")
+            way = "Smaller ones, a smaller trainer.batch_size or a larger trainer.total_timesteps give a trace"
+            self._say(
+                f"profiler: no trace: there were {counted(self._epochs, 'epoch')}, and {before} come first. {way}"
+            )
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -104,9 +122,7 @@ class Tracer:
                 warnings.filterwarnings("ignore", message=".*Profiler", category=UserWarning)
                 yield
         finally:
-            took_s = time.perf_counter() - began
-            self.took_s += took_s
-            discount(took_s)
+            self.took_s += time.perf_counter() - began
 
     def _started(self) -> profile:
         settings = self._settings
@@ -128,12 +144,11 @@ class Tracer:
             with_stack=settings.with_stack,
         )
         made.start()
-        self._timer.traced = made.current_action in _RECORDING
         return made
 
     def _over(self) -> bool:
         settings = self._settings
-        return self._steps >= settings.repeat * (settings.wait_steps + settings.warmup_steps + settings.active_steps)
+        return self._epochs >= settings.repeat * (settings.wait_steps + settings.warmup_steps + settings.active_steps)
 
     def _keep(self, done: profile) -> None:
         """Write a trace whole or not at all, and show which operators took the time."""
