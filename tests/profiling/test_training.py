@@ -285,7 +285,7 @@ def test_the_report_of_a_trace_is_printed(tmp_path: Path, capsys: pytest.Capture
     assert main(["profile", str(path), "--top", "1"]) == 0
     out, _ = capsys.readouterr()
     assert out == torch_report(read_torch_trace(path), top=1) + "\n"
-    assert out.startswith("PyTorch trace (12 events, 159 µs from 2026-09-21 14:13:20 UTC)\n\nSteps and parts\n")
+    assert out.startswith("PyTorch trace (12 events, 159 µs from 2026-09-21 14:13:20 UTC)\n\nEpochs and parts\n")
     assert "  and 1 more\n" in out
     assert "gemm\\x1b[31m" in out
 

@@ -123,23 +123,6 @@ def test_parts_of_the_teacher_add_up_in_a_table_of_both_phases_too():
     assert lines["Student Forward"].endswith("  <-- BOTTLENECK  (3.45, 3.45)")
 
 
-def test_what_looking_takes_is_no_time_of_the_rollout():
-    account, watch = TimeAccount(), Watch()
-    with root(timed.ROLLOUT, watch) as rollout:
-        spend(watch, timed.STUDENT, 3.0)
-        watch.now += 0.5  # the profiler writes a trace
-        timed.discount(0.5)
-        spend(watch, timed.ENVIRONMENT, 1.0)
-    with root(timed.UPDATE, watch) as update:
-        spend(watch, timed.BACKWARD, 6.0)
-    timed.discount(9.0)  # nothing is open
-    account.add("ppo", 512, rollout, update)
-    parts = account.as_json()["parts"]
-    assert parts["rollout"]["sum_s"] == pytest.approx(0.004)
-    assert parts["rollout/other"]["sum_s"] == pytest.approx(0.0, abs=1e-9)
-    assert account.sps("ppo") == pytest.approx(512 / 0.010)
-
-
 @pytest.mark.parametrize(
     ("device", "profiled", "order"),
     [

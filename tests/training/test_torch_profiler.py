@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 import torch
-from small_run import Reference, copied, metrics, trained
+from small_run import Reference, copied, metrics, small, trained
 from torch.profiler import ProfilerActivity, profile, record_function
 from trace_check import check_file
 
@@ -23,7 +23,8 @@ from velodrome.collector.watch.tracing import Tracing
 from velodrome.profiling.traces.torch_trace import read_torch_trace
 from velodrome.profiling.traces.training import read_training
 from velodrome.settings import Config, Instance
-from velodrome.training.loop import TrainingResult
+from velodrome.timing.spans import current
+from velodrome.training.loop import TrainingResult, run_training
 
 _CLOCKS_US = 1_000_000  # for a machine that stands still between two looks; a clock of another epoch is off by days
 
@@ -203,6 +204,19 @@ def test_allocations_are_in_the_trace_if_profile_memory_is_set(tmp_path: Path):
     events = orjson.loads(path.read_bytes())["traceEvents"]
     sizes = [each["args"]["Bytes"] for each in events if each.get("name") == "[memory]"]
     assert min(sizes) < 0 < max(sizes)
+
+
+def test_writing_a_trace_is_no_time_of_a_rollout_or_update(tmp_path: Path):
+    around: list[object] = []
+
+    def say(text: str) -> None:
+        if text.startswith("profiler: "):
+            around.append(current())
+
+    keys = {f"trainer__profiler__{name}": value for name, value in {"wait_steps": 1, "active_steps": 1}.items()}
+    result = run_training(small(tmp_path, trainer__profiler__enabled=True, **keys), say)
+    assert (len(result.traces), around) == (1, [None])  # no span was open
+    assert result.timing["apart_s"]["profiler"] > 0
 
 
 def test_training_and_a_collection_lie_in_one_trace_at_the_time_they_ran(

@@ -131,7 +131,7 @@ def evaluation_line(result: Json) -> str:
     words += f" over {counted(result['episodes'], 'episode')}"
     words += f", {result['unfinished']} without an end after {MOST_STEPS:,} steps" if "unfinished" in result else ""
     return words + (
-        f", the likeliest action agrees with the teacher in {result['agreement']:.1%}" if "agreement" in result else ""
+        f", agreement of the likeliest action {result['agreement']:.1%}" if "agreement" in result else ""
     )
 
 
