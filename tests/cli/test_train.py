@@ -212,7 +212,7 @@ def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_
     assert main(command) == 0
     out, err = capsys.readouterr()
     result = orjson.loads(out)
-    tried = rf"evaluation, greedy: return [\d.-]+ \(standard error [\d.]+\) "
+    tried = r"evaluation, greedy: return [\d.-]+ \(standard error [\d.]+\) "
     tried += rf"over 2 episodes, agreement of the likeliest action [\d.]+%; {result['folder']}"
     speeds = r"\(supervised [\d,]+ steps/s, ppo [\d,]+ steps/s\)"
     _, second, *_, last = err.splitlines()
