@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from velodrome.training.advantages import gae
 from velodrome.training.buffer import Buffer, Minibatch
 from velodrome.training.envs.interface import ActionSpace, Spec
-from velodrome.training.kernels.gae import gae
 
 CPU = torch.device("cpu")
 COLUMNS, HIDDEN = 3, 2

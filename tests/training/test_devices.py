@@ -6,19 +6,15 @@ numbers is in the tests of each.
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import ActionSpace, Spec
-from velodrome.training.kernels.adam import Adam
 from velodrome.training.losses.ppo import ppo_loss
 from velodrome.training.losses.supervised import supervised_loss
-from velodrome.training.policy import Policy, sample
+from velodrome.training.policy import Policy
 from velodrome.training.settings import PolicySettings, PPOSettings
 
 META = torch.device("meta")
@@ -38,7 +34,7 @@ def test_a_rollout_and_an_update_stay_on_their_device(monkeypatch: pytest.Monkey
         obs, begun = np.zeros((6, *spec.obs_shape), spec.obs_dtype), np.zeros(6, np.bool_)
         with torch.no_grad():
             logits, values, after = policy(torch.from_numpy(obs).to(META), state, torch.from_numpy(begun).to(META))
-            actions, logprobs = sample(logits, torch.Generator())
+            actions, logprobs = policy.distribution(logits).sample(torch.Generator())
         inputs = {"obs": obs, "begun": begun, "actions": actions, "logprobs": logprobs, "values": values}
         buffer.store(t, **inputs, teacher_actions=np.zeros(6, np.int64), state=state)
         buffer.store_outcome(t, rewards=np.zeros(6), terminals=begun, truncations=begun, final_values=values)
@@ -48,28 +44,10 @@ def test_a_rollout_and_an_update_stay_on_their_device(monkeypatch: pytest.Monkey
     assert {batch.obs_LC.device for batch in batches} == {META}
     for batch in batches if core == "mlp" else ():  # an lstm reads where episodes begin, and here are no numbers
         logits, values = policy.sequence(batch.obs_LC, batch.begun_LC, batch.state)
-        outputs = (logits.flatten(0, 1), values.flatten())
+        outputs = (policy.distribution(logits.flatten(0, 1)), values.flatten())
         old = (batch.actions_B, batch.logprobs_B, batch.advantages_B, batch.returns_B, batch.values_B)
         loss, _ = ppo_loss(*outputs, *old, PPOSettings())
         more, stats = supervised_loss(*outputs, batch.teacher_actions_B, batch.returns_B, 1.0, 0.5)
         (loss + more).backward()
         assert stats.device == META
         assert {weight.grad is not None and weight.grad.device == META for weight in policy.parameters()} == {True}
-
-
-def test_the_state_of_adam_is_torchs_so_that_a_checkpoint_moves_between_devices() -> None:
-    layer = nn.Linear(7, 5)
-    layers = [layer, copy.deepcopy(layer)]
-    ours, theirs = (Adam(layers[0].parameters(), 1e-2), torch.optim.Adam(layers[1].parameters(), lr=1e-2, eps=1e-5))
-    for step in range(9):
-        for each in layers:
-            drawn = torch.Generator().manual_seed(step)
-            for weight in each.parameters():
-                weight.grad = 1e-3 * torch.randn(weight.shape, generator=drawn)
-        ours.clipped_step(0.5)
-        theirs.step()
-        if step == 4:
-            states = [copy.deepcopy(optimizer.state_dict()["state"]) for optimizer in (ours, theirs)]
-            for optimizer, state in zip((ours, theirs), reversed(states), strict=True):
-                optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    torch.testing.assert_close(layers[0].state_dict(), layers[1].state_dict(), rtol=1e-5, atol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from velodrome.training.kernels.gae import _step_by_step, explained_variance, gae
+from velodrome.training.advantages import explained_variance, gae
 
 Rollout = dict[str, Any]
-WAYS = pytest.mark.parametrize("way", [gae, _step_by_step], ids=["kernel", "any device"])
 
 
 def a_rollout(seed: int, steps: int, columns: int, ending: float) -> Rollout:
@@ -55,13 +53,12 @@ def by_definition(r: Rollout, gamma: float, lam: float) -> NDArray[np.float64]:
     return advantages
 
 
-def ours(way: Any, r: Rollout, gamma: float, lam: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def ours(r: Rollout, gamma: float, lam: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     names = ("rewards", "values", "terminals", "truncations", "final_values", "last_value")
-    advantages, returns = way(*(torch.from_numpy(r[name]) for name in names), gamma, lam)
+    advantages, returns = gae(*(torch.from_numpy(r[name]) for name in names), gamma, lam)
     return advantages.numpy(), returns.numpy()
 
 
-@WAYS
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -72,19 +69,18 @@ def ours(way: Any, r: Rollout, gamma: float, lam: float) -> tuple[NDArray[np.flo
     lam=st.floats(0, 1),
 )
 def test_advantages_are_what_the_definition_sums_to(
-    way: Any, seed: int, steps: int, columns: int, ending: float, gamma: float, lam: float
+    seed: int, steps: int, columns: int, ending: float, gamma: float, lam: float
 ) -> None:
     r = a_rollout(seed, steps, columns, ending)
     expected = by_definition(r, gamma, lam)
 
-    advantages, returns = ours(way, r, gamma, lam)
+    advantages, returns = ours(r, gamma, lam)
 
     np.testing.assert_allclose(advantages, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(returns, expected + r["values"], rtol=1e-4, atol=1e-4)
 
 
-@WAYS
-def test_advantages_are_those_of_stable_baselines3(way: Any) -> None:
+def test_advantages_are_those_of_stable_baselines3() -> None:
     steps, columns, gamma, lam = 64, 8, 0.99, 0.95
     r = a_rollout(5, steps, columns, 0.05)
     r["truncations"] &= ~r["terminals"]
@@ -98,7 +94,7 @@ def test_advantages_are_those_of_stable_baselines3(way: Any) -> None:
     theirs.episode_starts[1:] = over[:-1]
     theirs.compute_returns_and_advantage(torch.from_numpy(r["last_value"]), over[-1])
 
-    advantages, returns = ours(way, r, gamma, lam)
+    advantages, returns = ours(r, gamma, lam)
 
     np.testing.assert_allclose(advantages, theirs.advantages, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(returns, theirs.returns, rtol=1e-5, atol=1e-5)

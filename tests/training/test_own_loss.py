@@ -23,7 +23,7 @@ class SquareSettings(LossSettings):
 class Square(Loss):
     reports = ("square",)
 
-    def __call__(self, batch, logits_BA, values_B, step):
+    def __call__(self, batch, policy, values_B, step):
         square = values_B.square().mean()
         return self.term.settings.coef * square, square.detach().reshape(1)
 

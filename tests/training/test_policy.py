@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from velodrome.errors import InputError
+from velodrome.training.encoders import TokenEncoder
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.kernels.cells import add_cells
-from velodrome.training.policy import Policy, TokenEncoder, _drawn_anywhere, drawn, sample
+from velodrome.training.policy import Policy
 from velodrome.training.settings import PolicySettings
 
 WINDOW, CODES, FEATURES = 5, 7, 6
@@ -121,20 +118,6 @@ def test_a_code_the_table_does_not_know_is_as_nothing() -> None:
     assert torch.equal(added, (table[0] + table[7]).unsqueeze(0))
 
 
-@pytest.mark.parametrize("spec", [TOKENS, VECTOR], ids=lambda spec: spec.name)
-def test_layers_as_one_function_give_the_numbers_and_gradients_of_the_modules(
-    monkeypatch: pytest.MonkeyPatch, spec: Spec
-) -> None:
-    policy, results = a_policy(spec), []
-    for _ in range(2):
-        policy.zero_grad()
-        logits, values, _ = policy(some_obs(spec, 9))
-        (logits.square().sum() + (logits[:, 0] * 3).sum() + values.sin().sum()).backward()
-        results.append([logits, values, *(weight.grad for weight in policy.parameters())])
-        monkeypatch.setattr("velodrome.training.policy.fits", lambda _: False)  # module by module from now on
-    torch.testing.assert_close(results[0], results[1])
-
-
 @pytest.mark.parametrize("spec", [TOKENS, VECTOR, SMALL_PLANES], ids=lambda spec: spec.name)
 @pytest.mark.parametrize("core", ["mlp", "lstm"])
 @pytest.mark.parametrize("ends", [0.0, 0.2, 1.0])
@@ -224,39 +207,3 @@ def test_a_policy_that_cannot_work_is_refused_with_what_can(
         a_policy(spec, **values)
     assert str(refused.value).startswith(start)
     assert str(refused.value).endswith(way)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 30), num_actions=st.integers(1, 9))
-def test_an_action_is_the_one_whose_share_the_number_falls_into(seed: int, rows: int, num_actions: int) -> None:
-    logits = 3 * torch.randn(rows, num_actions + 1, generator=generator(seed))[:, :-1]  # as the heads give them
-    uniform = torch.rand(rows, generator=generator(seed + 1))
-    below = torch.softmax(logits.double(), 1).cumsum(1)
-
-    for actions, logprobs in (drawn(logits, uniform), _drawn_anywhere(logits, uniform)):
-        ends = below.gather(1, actions.unsqueeze(1)).squeeze(1)
-        starts = ends - torch.softmax(logits.double(), 1).gather(1, actions.unsqueeze(1)).squeeze(1)
-        assert ((starts - 1e-5 <= uniform) & (uniform <= ends + 1e-5)).all()
-        expected = torch.log_softmax(logits, 1).gather(1, actions.unsqueeze(1)).squeeze(1)
-        torch.testing.assert_close(logprobs, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_an_action_that_cannot_be_is_never_drawn_even_by_the_first_or_last_number() -> None:
-    logits = torch.tensor([[-math.inf, 0.0, 1.0, -math.inf]])
-
-    for way in (drawn, _drawn_anywhere):
-        actions = [int(way(logits, torch.tensor([number]))[0]) for number in (0.0, 0.5, 1 - 2**-24)]
-        assert actions == [1, 2, 2]
-
-
-def test_drawn_actions_come_as_often_as_they_are_likely_and_from_the_generator_alone() -> None:
-    logits = torch.tensor([0.0, 1.0, 2.0]).expand(50_000, 3)
-    before = torch.get_rng_state()
-
-    actions, _ = sample(logits, generator(3))
-    again, _ = sample(logits, generator(3))
-
-    shares = torch.bincount(actions, minlength=3) / len(actions)
-    torch.testing.assert_close(shares, torch.softmax(logits[0], 0), rtol=0, atol=0.01)
-    assert torch.equal(actions, again)
-    assert torch.equal(before, torch.get_rng_state())

@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 
-from velodrome.training.losses.ppo import PPO_STATS, _derived, ppo_loss
+from velodrome.training.distributions import Categorical
+from velodrome.training.losses.ppo import PPO_STATS, ppo_loss
+from velodrome.training.losses.ppo_kernel import ppo_loss_by_kernel
 from velodrome.training.settings import PPOSettings
 
 Sample = dict[str, Any]
-WAYS = pytest.mark.parametrize("way", [ppo_loss, _derived], ids=["kernel", "derived"])
+
+
+def plain(logits_BA: torch.Tensor, *given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return ppo_loss(Categorical(logits_BA, (logits_BA.shape[1],)), *given)
+
+
+WAYS = pytest.mark.parametrize("way", [ppo_loss_by_kernel, plain], ids=["kernel", "plain"])
 NAMES = ("logits", "values", "actions", "old_logprobs", "advantages", "returns", "old_values")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import exp, log
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.training.losses.supervised import SUPERVISED_STATS, _derived, annealed, supervised_loss
+from velodrome.training.distributions import Categorical
+from velodrome.training.losses.supervised import SUPERVISED_STATS, annealed, supervised_loss
 
-WAYS = pytest.mark.parametrize("way", [supervised_loss, _derived], ids=["kernel", "derived"])
 
-
-@WAYS
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -26,7 +23,7 @@ WAYS = pytest.mark.parametrize("way", [supervised_loss, _derived], ids=["kernel"
     value_coef=st.floats(0, 4),
 )
 def test_the_loss_its_statistics_and_its_gradient_are_what_the_formula_says(
-    way: Any, seed: int, size: int, num_actions: int, coef: float, value_coef: float
+    seed: int, size: int, num_actions: int, coef: float, value_coef: float
 ) -> None:
     drawn = np.random.default_rng(seed)
     logits, values = drawn.normal(size=(size, num_actions)), drawn.normal(size=size)
@@ -45,9 +42,8 @@ def test_the_loss_its_statistics_and_its_gradient_are_what_the_formula_says(
     logits_BA = torch.tensor(logits, dtype=torch.float32, requires_grad=True)
     values_B = torch.tensor(values, dtype=torch.float32, requires_grad=True)
 
-    loss, stats = way(
-        logits_BA, values_B, torch.from_numpy(actions), torch.tensor(returns, dtype=torch.float32), coef, value_coef
-    )
+    policy, targets = Categorical(logits_BA, (num_actions,)), torch.tensor(returns, dtype=torch.float32)
+    loss, stats = supervised_loss(policy, values_B, torch.from_numpy(actions), targets, coef, value_coef)
     loss.backward()
 
     assert dict(zip(SUPERVISED_STATS, stats.tolist(), strict=True)) == pytest.approx(result, rel=1e-4, abs=1e-5)

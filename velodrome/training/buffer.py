@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from velodrome.training.advantages import gae
 from velodrome.training.envs.interface import Spec
-from velodrome.training.kernels.gae import gae
 
 Values = Tensor | NDArray[Any]
 
@@ -29,6 +29,7 @@ class Minibatch:
     state: Tensor | None  # 2 x C x hidden: the memory at the start of each segment
     actions_B: Tensor
     teacher_actions_B: Tensor
+    mask_BA: Tensor | None  # options that were allowed
     logprobs_B: Tensor
     values_B: Tensor
     advantages_B: Tensor
@@ -47,9 +48,11 @@ class Buffer:
         shape = (horizon, spec.total)
         self._device = device
         self._floats = torch.zeros(4, *shape, device=device)  # together: a minibatch gathers them at once
-        self._whole = torch.zeros(2, *shape, dtype=torch.int64, device=device)
         self.logprobs, self.values, self.advantages, self.returns = self._floats
-        self.actions, self.teacher_actions = self._whole
+        act = spec.actions
+        acted = torch.zeros(*shape, *act.shape, dtype=getattr(torch, act.dtype), device=device)
+        self.actions, self.teacher_actions = acted, torch.zeros_like(acted)
+        self.mask = torch.ones(*shape, act.width, dtype=torch.bool, device=device) if act.masked else None
         self.obs = torch.zeros(*shape, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype), device=device)
         self.rewards = torch.zeros(shape, device=device)
         self.final_values = torch.zeros(shape, device=device)
@@ -74,6 +77,7 @@ class Buffer:
         logprobs: Values,
         values: Values,
         teacher_actions: Values | None = None,
+        mask: Values | None = None,
         state: Tensor | None = None,
     ) -> None:
         """What was seen and done in step `t`; `begun` and `state` are the inputs of the student."""
@@ -84,6 +88,8 @@ class Buffer:
         self._put("values", t, values)
         if teacher_actions is not None:
             self._put("teacher_actions", t, teacher_actions)
+        if mask is not None:
+            self._put("mask", t, mask)
         if self._states is not None and t % self.segment == 0:
             assert state is not None, "a student with memory has a state"
             self._states[t // self.segment].copy_(state.transpose(0, 1))
@@ -148,10 +154,12 @@ class Buffer:
         if self._states is not None:
             begun_LC = self.begun.flatten()[rows_B].view(shape)
             state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
-        obs_B = self.obs.flatten(0, 1).index_select(0, rows_B)
-        whole = self._whole.flatten(1).index_select(1, rows_B)
+        kept = (self.obs, self.actions, self.teacher_actions)
+        obs_B, actions_B, teacher_B = (each.flatten(0, 1).index_select(0, rows_B) for each in kept)
+        mask_BA = None if self.mask is None else self.mask.flatten(0, 1).index_select(0, rows_B)
         floats = self._floats.flatten(1).index_select(1, rows_B)
-        return Minibatch(obs_B.view(*shape, *self.obs.shape[2:]), begun_LC, state, *whole, *floats)
+        obs_LC = obs_B.view(*shape, *self.obs.shape[2:])
+        return Minibatch(obs_LC, begun_LC, state, actions_B, teacher_B, mask_BA, *floats)
 
     def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]

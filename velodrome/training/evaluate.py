@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from velodrome.timing.report import counted
+from velodrome.training.distributions import bounded
 from velodrome.training.envs.interface import Array, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.policy import Policy, sample
+from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
@@ -81,8 +82,10 @@ def choose(
     generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The likeliest actions, or with a generator sampled ones; and the memory after them."""
-    logits_NA, _, state = policy(obs_N, state, begun_N)
-    return logits_NA.argmax(1) if generator is None else sample(logits_NA, generator)[0], state
+    outputs_NO, _, state = policy(obs_N, state, begun_N)
+    chosen = policy.distribution(outputs_NO, mask_NA)
+    actions_N = chosen.mode() if generator is None else chosen.sample(generator)[0]
+    return bounded(actions_N, policy.actions), state
 
 
 class Student:

@@ -22,12 +22,12 @@ from velodrome.errors import TrainError
 from velodrome.timing.report import counted, for_stream
 from velodrome.timing.spans import Span, root
 from velodrome.training import timed
+from velodrome.training.advantages import explained_variance
 from velodrome.training.buffer import Minibatch
+from velodrome.training.distributions import Distribution, bounded
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
 from velodrome.training.kernels.compiled import storage_errors
-from velodrome.training.kernels.gae import explained_variance
 from velodrome.training.losses import Loss, annealed
-from velodrome.training.policy import sample
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
@@ -136,8 +136,9 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
             obs_N, begun_N = run.inputs()
             before = run.memory
             with run.precision():
-                logits_NA, values_N, run.memory = run.act(obs_N, before, begun_N)
-            actions_N, logprobs_N = sample(logits_NA, generator)
+                outputs_NO, values_N, run.memory = run.act(obs_N, before, begun_N)
+            mask_NA = run.mask()
+            actions_N, logprobs_N = run.policy.distribution(outputs_NO, mask_NA).sample(generator)
         if phase.asks_teacher:
             assert run.teacher is not None
             with part(timed.TEACHER):
@@ -155,15 +156,15 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
                 logprobs=logprobs_N,
                 values=values_N,
                 teacher_actions=taught_N,
+                mask=mask_NA,
                 state=before,
             )
         with part(timed.ENVIRONMENT):
-            env.step(actions_N.cpu().numpy())
+            env.step(bounded(actions_N, env.spec.actions).cpu().numpy())
         final_N = _final_values(run) if env.truncations.any() else None
         with part(timed.STORE):
-            buffer.store_outcome(
-                t, rewards=env.rewards, terminals=env.terminals, truncations=env.truncations, final_values=final_N
-            )
+            ended = {"terminals": env.terminals, "truncations": env.truncations}
+            buffer.store_outcome(t, rewards=run.rewards(), **ended, final_values=final_N)
             run.begun_N = env.terminals | env.truncations
         run.tracer.end()
 
@@ -177,8 +178,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
         next_N = _next_values(run)
     with part(timed.ADVANTAGES):
         buffer.finish(steps, next_N, trainer.gamma, trainer.gae_lambda)
-    for group in run.optimizer.param_groups:
-        group["lr"] = _learning_rate(run.settings, phase, run.step)
+    run.optimizer.lr = _learning_rate(run.settings, phase, run.step)
     reported: list[Tensor] = []
     for number in range(phase.terms[0].epochs):
         generator = stream(run.settings.seed, f"minibatches/{number}", run.step)
@@ -189,9 +189,10 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             if batch is None:
                 break
             with part(timed.FORWARD), run.precision():
-                logits_LCA, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
+                outputs_LCO, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
             with part(timed.FORWARD):
-                loss, stats = _total(losses, batch, logits_LCA.flatten(0, 1), values_LC.flatten(), run.step)
+                policy = run.policy.distribution(outputs_LCO.flatten(0, 1), batch.mask_BA)
+                loss, stats = _total(losses, batch, policy, values_LC.flatten(), run.step)
             with part(timed.BACKWARD):
                 run.optimizer.zero_grad()
                 torch.autograd.backward(loss)
@@ -202,6 +203,8 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             break
     names = (*(name for loss_term in losses for name in loss_term.reports), "grad_norm")
     means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
+    if run.policy.normalizer is not None:
+        run.policy.normalizer.update(buffer.obs[:steps].flatten(0, 1))
     run.tracer.end()
     if not np.isfinite(list(means.values())).all():
         raise TrainError(_not_finite(run, means))
@@ -217,7 +220,7 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
         "phase": phase.name,
         **stats,
         "explained_variance": explained_variance(buffer.values[:rows], buffer.returns[:rows]).item(),
-        "learning_rate": run.optimizer.param_groups[0]["lr"],
+        "learning_rate": run.optimizer.lr,
         **_ended_episodes(run, phase),
         **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),
     }
@@ -283,12 +286,12 @@ def _result(run: Session) -> TrainingResult:
 
 
 def _total(
-    losses: list[Loss], batch: Minibatch, logits_BA: Tensor, values_B: Tensor, step: int
+    losses: list[Loss], batch: Minibatch, policy: Distribution, values_B: Tensor, step: int
 ) -> tuple[Tensor, Tensor]:
     """The sum of the losses, and what all of them reported; the first number of the first is the sum."""
-    total, stats = losses[0](batch, logits_BA, values_B, step)
+    total, stats = losses[0](batch, policy, values_B, step)
     for each in losses[1:]:
-        loss, more = each(batch, logits_BA, values_B, step)
+        loss, more = each(batch, policy, values_B, step)
         total = total + loss
         stats[0] += loss.detach()
         stats = torch.cat((stats, more))
@@ -364,17 +367,22 @@ def _not_finite(run: Session, means: Mapping[str, float]) -> str:
             return f"{where}, {run.env.spec.name} gave {name} that is not a finite number; nothing was learned from it"
     bad = ", ".join(name for name, value in means.items() if not np.isfinite(value))
     kept = "The last checkpoint is good and stays; a" if checkpoint.checkpoints(run.folder) else "A"
-    rate = run.optimizer.param_groups[0]["lr"]
+    rate = run.optimizer.lr
     remedy = f"{kept} smaller trainer.learning_rate (now {rate:g}) or trainer.max_grad_norm usually helps"
     return f"{where}, {bad} is not a finite number. {remedy}"
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Torch's threads inside; with more threads than cores everything is many times slower."""
+    """Torch's threads inside; with more threads than cores everything is many times slower.
+
+    Numbers too small to matter, as Adam's decaying averages, become zero: processors are slow with them.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
+    torch.set_flush_denormal(True)
     try:
         yield
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(before)

@@ -49,12 +49,14 @@ class EnvSettings(Settings):
 class PolicySettings(Settings):
     """The student network."""
 
-    encoder: Literal["auto", "tokens", "cnn", "vector"] = Field("auto", description="auto: by the observation")
+    encoder: Literal["auto", "tokens", "cnn", "vector", "mixed"] = Field("auto", description="auto: by the observation")
     core: Literal["mlp", "lstm"] = Field("mlp", description="lstm: remembers within an episode (truncated BPTT)")
     critic: Literal["auto", "shared", "apart"] = Field(
         "auto", description="apart: its own encoder and core; auto: apart for vectors, shared otherwise"
     )
     hidden: int = Field(128, ge=LEAST_HIDDEN, le=4096, description="width of encoder and core")
+    normalize_obs: bool = Field(False, description="subtract the mean of observations seen, divide by their deviation")
+    log_std_init: float = Field(0.0, ge=-10, le=3, description="continuous actions: log of the deviation at the start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class TrainerSettings(Settings):
     anneal_lr: bool = Field(False, description="reduce it linearly to zero over total_timesteps")
     gamma: float = Field(0.99, ge=0, le=1, description="discount of a reward one step later")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="0: one step and the critic; 1: the whole return")
+    normalize_rewards: bool = Field(False, description="divide rewards by the deviation of the discounted return")
     max_grad_norm: float = Field(0.5, gt=0, description="a longer gradient is scaled down to this length")
     bptt_horizon: int = Field(16, ge=1, le=1024, description="lstm: steps a gradient reaches back")
     mixed_precision: bool = Field(False, description="bfloat16 in forward and backward")

@@ -70,6 +70,6 @@ def _compile(run: Session) -> None:
     state = run.policy.initial_state(columns)
     begun_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
     with run.precision():
-        logits_LCA, values_LC = run.learn(obs_LC, begun_LC, state)
-    torch.autograd.backward(logits_LCA.sum() + values_LC.sum())
+        outputs_LCO, values_LC = run.learn(obs_LC, begun_LC, state)
+    torch.autograd.backward(outputs_LCO.sum() + values_LC.sum())
     run.optimizer.zero_grad()

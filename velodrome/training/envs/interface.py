@@ -100,7 +100,10 @@ class VectorEnv(Protocol):
         ...
 
     def step(self, actions_N: Array) -> None:
-        """One step of all, by N x `actions.shape` actions; numbers are within their bounds. Rows of `obs` where an episode ended are the first view of the next one."""
+        """One step of all, by N x `actions.shape` actions, numbers within their bounds.
+
+        Rows of `obs` where an episode ended are the first view of the next one.
+        """
         ...
 
     def ended(self) -> Ended:

@@ -34,16 +34,16 @@ class _AddCells(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, base_NH: Tensor, obs_N: Tensor, table: Tensor, cells: int) -> Tensor:
         ctx.mark_dirty(base_NH)
-        ctx.obs, ctx.cells, ctx.shape = obs_N, cells, table.shape
+        ctx.obs, ctx.cells, ctx.table = obs_N, cells, table
         add_rows(obs_N.numpy(), table.detach().numpy(), cells, base_NH.detach().numpy())
         return base_NH
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        grad_NH = grads[0].contiguous()
-        grad_table = torch.zeros(ctx.shape)
-        add_to_rows(ctx.obs.numpy(), grad_NH.numpy(), ctx.cells, grad_table.numpy())
-        return grad_NH, None, grad_table, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor | None, None]:
+        grad_NH, table = grads[0].contiguous(), ctx.table
+        into = torch.zeros(table.shape) if table.grad is None else table.grad  # there most rows stay as they are
+        add_to_rows(ctx.obs.numpy(), grad_NH.numpy(), ctx.cells, into.numpy())
+        return grad_NH, None, into if table.grad is None else None, None
 
 
 @inner

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
+from velodrome.training.distributions import Distribution
 from velodrome.training.settings import LossTerm
 
 
@@ -22,8 +23,11 @@ class Loss:
     def __init__(self, term: LossTerm) -> None:
         self.term = term
 
-    def __call__(self, batch: Minibatch, logits_BA: Tensor, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The loss of a minibatch at an agent step, and what it reports as one tensor: nothing waits for the device."""
+    def __call__(self, batch: Minibatch, policy: Distribution, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """The loss of a minibatch at an agent step, and what it reports as one tensor: nothing waits for the device.
+
+        `policy` is the student's distribution of actions now, `values_B` are its values now.
+        """
         raise NotImplementedError
 
     def ends_update(self, reported: Tensor) -> bool:

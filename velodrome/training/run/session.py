@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from velodrome.errors import InputError
+from velodrome.training.advantages import RewardScaler
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.kernels.adam import Adam
 from velodrome.training.losses import Loss, make_loss
 from velodrome.training.machine import kind_of_machine
+from velodrome.training.optimizer import FlatAdam
 from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.run import checkpoint
@@ -55,13 +56,14 @@ class Session:
     policy: Policy
     act: Act  # the policy for one step, perhaps compiled
     learn: Learn  # and for segments
-    optimizer: Adam
+    optimizer: FlatAdam
     buffer: Buffer
     timer: PartTimer
     tracer: Tracer
     account: TimeAccount
     metrics: MetricsLog
     sinks: Sinks
+    scaler: RewardScaler | None  # with trainer.normalize_rewards
     begun_N: NDArray[np.bool_]  # whose episode starts with the current observation
     step: int = 0  # agent steps so far
     epoch: int = 0
@@ -85,6 +87,20 @@ class Session:
     def inputs(self) -> tuple[Tensor, Tensor]:
         """What the student reads now: observations, and whose episode starts with them."""
         return torch.from_numpy(self.env.obs).to(self.device), torch.from_numpy(self.begun_N).to(self.device)
+
+    def mask(self) -> Tensor | None:
+        """Which options are allowed now; None if all are."""
+        mask_NA = self.env.action_mask
+        if mask_NA is None:
+            return None
+        if not mask_NA.any(1).all():
+            raise InputError(f"env.name={self.env.spec.name}: its action mask allows an agent no action at all")
+        return torch.from_numpy(mask_NA).to(self.device)
+
+    def rewards(self) -> NDArray[np.float32]:
+        """What is learned from: the rewards of the last step, scaled if that is wanted."""
+        env = self.env
+        return env.rewards if self.scaler is None else self.scaler.scaled(env.rewards, env.terminals, env.truncations)
 
     def loss(self, term: LossTerm) -> Loss:
         """The loss of a term, made on first use."""
@@ -120,6 +136,8 @@ class Session:
         self.env.reset(stream_seed(self.settings.seed, "environment", self.step) % 2**31)
         self.begun_N = np.ones(self.agents, np.bool_)
         self.memory = self.policy.initial_state(self.agents)
+        if self.scaler is not None:
+            self.scaler.reset()
 
     def keep_best(self, result: dict[str, Any]) -> None:
         """Keep the weights if no evaluation had a higher mean return. Greedy and sampled ones are never compared."""
@@ -150,6 +168,7 @@ class Session:
             "optimizer": self.optimizer.state_dict(),
             "environment": _tensors(world),
             "teacher": _tensors(self.teacher.teacher.state() if self.teacher and world is not None else None),
+            "scaler": _tensors(self.scaler.state() if self.scaler else None),
             "begun": torch.from_numpy(self.begun_N),
             "memory": self.memory,
             "evaluation": self.evaluation,
@@ -184,6 +203,8 @@ class Session:
         if moved:
             effect = "the run continues, but its weights may differ from those of a run on one machine"
             self.say(f"{self.folder}: the checkpoint was made on another kind of machine ({moved}): {effect}")
+        if self.scaler is not None:
+            self.scaler.load(_arrays(state["scaler"]))
         if state["environment"] is None:
             self.reset()
             return
@@ -226,13 +247,14 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             policy=policy,
             act=torch.compile(policy.forward) if compiled else policy.forward,
             learn=torch.compile(policy.sequence) if compiled else policy.sequence,
-            optimizer=Adam(policy.parameters(), settings.trainer.learning_rate),
+            optimizer=FlatAdam(policy.parameters(), settings.trainer.learning_rate),
             buffer=_buffer(settings, env, device, policy),
             timer=timer,
             tracer=Tracer(settings.trainer.profiler, folder, timer, device, say),
             account=TimeAccount(),
             metrics=metrics,
             sinks=sinks,
+            scaler=RewardScaler(env.spec.total, settings.trainer.gamma) if settings.trainer.normalize_rewards else None,
             begun_N=np.ones(env.spec.total, np.bool_),
         )
         if state is None:
