@@ -25,7 +25,19 @@ HEAVY = (
 
 
 CALLS = {
-    *("check", "collect", "compare", "examine", "export", "judgements", "load_policy", "merge", "metrics", "profile", "read"),
+    *(
+        "check",
+        "collect",
+        "compare",
+        "examine",
+        "export",
+        "judgements",
+        "load_policy",
+        "merge",
+        "metrics",
+        "profile",
+        "read",
+    ),
     *("rollout", "serve", "train", "verify", "view"),
 }
 COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "TurnEnvironment", "tool"}
