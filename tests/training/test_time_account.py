@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from decimal import Decimal
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from velodrome.timing.spans import Span, root, span
 from velodrome.training import timed
@@ -65,6 +68,7 @@ def test_the_table_has_the_seeds_lines_marks_the_largest_and_names_the_rest():
         "        • GPU->CPU:         5.23 ms  <-- BOTTLENECK",
         "        • Nim Calls:        3.89 ms",
         "        • Stack+Back:       0.85 ms",
+        "        • Teacher Other:    0.00 ms",
         "    - Replay Store:         1.66 ms",
         "    - Environment:          0.50 ms",
         "    - Other:                0.27 ms",
@@ -85,6 +89,46 @@ def test_a_teacher_that_was_not_asked_is_one_line():
         "    - Replay Store:        1.660 ms  (1.66, 1.66)",
     ]
     assert len(lines) == 11
+
+
+TREE_LINE = re.compile(r"(?P<indent> +)(?:[-•] )?(?P<name>[\w+> -]+):\s+(?P<ms>[\d.]+) ms")
+TIMES_MS = st.lists(st.floats(0.0, 40.0), min_size=9, max_size=9)
+
+
+def timed_epoch(watch: Watch, times_ms: list[float], *, taught: bool) -> tuple[Span, Span]:
+    """An epoch with these times of its parts, and of what is in no part."""
+    in_teacher = (timed.RESHAPE, timed.FETCH, timed.KERNELS, timed.BACK)
+    with root(timed.ROLLOUT, watch) as rollout:
+        for name, ms in zip((timed.STUDENT, timed.STORE, timed.ENVIRONMENT), times_ms[:3], strict=True):
+            spend(watch, name, ms)
+        if taught:
+            with span(timed.TEACHER):
+                for name, ms in zip(in_teacher, times_ms[3:7], strict=True):
+                    spend(watch, name, ms)
+                watch.now += times_ms[7] / 1e3
+        watch.now += times_ms[8] / 1e3
+    with root(timed.UPDATE, watch) as update:
+        pass
+    return rollout, update
+
+
+@given(st.lists(st.tuples(TIMES_MS, st.booleans()), min_size=1, max_size=5), st.sampled_from((1.0, 0.01, 1e-4, 50.0)))
+@example([([33.332] * 3 + [0.0] * 6, False)], 1.0)  # 99.996 is printed as 100.0
+@example([([0.005] * 9, True), ([0.005] * 9, False)], 1.0)
+def test_the_printed_lines_add_up_at_each_level(epochs: list[tuple[list[float], bool]], scale: float):
+    account, watch = TimeAccount(), Watch()
+    for times_ms, taught in epochs:
+        account.add("supervised", 512, *timed_epoch(watch, [scale * ms for ms in times_ms], taught=taught))
+    lines = timing_table(account, 5120, settled=False).splitlines()
+    printed = [
+        (len(match["indent"]), match["name"], Decimal(match["ms"])) for match in map(TREE_LINE.match, lines) if match
+    ]
+    (whole,) = (ms for indent, _, ms in printed if indent == 2)
+    teacher = next(ms for _, name, ms in printed if name == "Teacher Total")
+    in_teacher = [ms for indent, _, ms in printed if indent == 8]
+    assert len(printed) == (11 if in_teacher else 6)
+    assert sum(ms for indent, _, ms in printed if indent == 4) == whole
+    assert sum(in_teacher) == teacher
 
 
 def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():

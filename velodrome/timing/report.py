@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite
 from typing import IO
 
 from velodrome.timing.invisible import escaped
@@ -36,7 +36,7 @@ class Line:
 def tree(title: str, lines: Sequence[Line]) -> str:
     """The title, and one aligned line for each part with its mean."""
     labels = [_label(line) for line in lines]
-    digits = _digits(max((line.mean_ms for line in lines), default=0.0))
+    digits = decimals(max((line.mean_ms for line in lines), default=0.0))
     values = [f"{line.mean_ms:.{digits}f}" for line in lines]
     label_width = max([_LABEL_WIDTH, *map(columns, labels)])
     value_width = max([_VALUE_WIDTH, *(len(value) + 2 for value in values)])
@@ -55,9 +55,18 @@ def _label(line: Line) -> str:
     return f"{'    ' * line.depth}• {name}"
 
 
-def _digits(largest_ms: float) -> int:
+def decimals(largest_ms: float) -> int:
     """Enough decimals to tell the parts of a short total apart."""
     return 1 if largest_ms >= 100 else 2 if largest_ms >= 10 else 3
+
+
+def rounded_parts(whole: int, parts: Sequence[float]) -> list[int]:
+    """Whole numbers near the parts that add up to `whole`: those cut off most are rounded up."""
+    rounded = [floor(part + 1e-6) for part in parts]  # 2.9999999 is 3, apart from the computer's own rounding
+    order = sorted(range(len(parts)), key=lambda index: rounded[index] - parts[index])
+    for index in range(whole - sum(rounded)):
+        rounded[order[index % len(order)]] += 1
+    return rounded
 
 
 def table(

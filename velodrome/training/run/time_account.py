@@ -1,7 +1,7 @@
 """Where the time of rollouts and updates goes, and the timing tree in the seed's lines.
 
-Parts and the remainder add up to the total exactly. SPS has one definition: agent steps over the wall time of rollouts
-and updates. Evaluation and checkpoints are counted apart.
+Parts and the remainder add up to the total, as printed too. SPS has one definition: agent steps over the wall time of
+rollouts and updates. Evaluation and checkpoints are counted apart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from velodrome.timing.percentiles import Quantiles
-from velodrome.timing.report import Line, counted, tree
+from velodrome.timing.report import Line, counted, decimals, rounded_parts, tree
 from velodrome.timing.spans import Span
 from velodrome.training import timed
 
@@ -22,16 +22,19 @@ IN_ROLLOUT = (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT)
 IN_UPDATE = (timed.ADVANTAGES, timed.MINIBATCH, timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
 
 _BAR = "=" * 60
-_LABELS = {
-    timed.STUDENT: "Student Forward:",
-    timed.TEACHER: "Teacher Total:",
-    timed.RESHAPE: "Reshape:",
-    timed.FETCH: "GPU->CPU:",
-    timed.KERNELS: "Nim Calls:",
-    timed.BACK: "Stack+Back:",
-    timed.STORE: "Replay Store:",
-    timed.ENVIRONMENT: "Environment:",
-    OTHER: "Other:",
+_TEACHER = f"rollout/{timed.TEACHER}"
+_LABELS = {  # the lines of the tree in their order
+    "rollout": "Rollout Total:",
+    f"rollout/{timed.STUDENT}": "Student Forward:",
+    _TEACHER: "Teacher Total:",
+    f"{_TEACHER}/{timed.RESHAPE}": "Reshape:",
+    f"{_TEACHER}/{timed.FETCH}": "GPU->CPU:",
+    f"{_TEACHER}/{timed.KERNELS}": "Nim Calls:",
+    f"{_TEACHER}/{timed.BACK}": "Stack+Back:",
+    f"{_TEACHER}/{OTHER}": "Teacher Other:",
+    f"rollout/{timed.STORE}": "Replay Store:",
+    f"rollout/{timed.ENVIRONMENT}": "Environment:",
+    f"rollout/{OTHER}": "Other:",
 }
 _MARKED = 0.25  # a part below this share of a rollout is not marked as the bottleneck
 
@@ -160,20 +163,29 @@ def _split(
     return split
 
 
+def _shown_ms(times: PartTimes) -> dict[str, float]:
+    """The means as the tree prints them: rounded so that the printed parts add up to what they are parts of."""
+    total = times.mean_ms("rollout")
+    unit = 10 ** decimals(round(total, decimals(total)))
+    units = {"rollout": round(total * unit)}
+    for whole in ("rollout", _TEACHER):
+        parts = [path for path in _LABELS if path.rpartition("/")[0] == whole]
+        units |= zip(parts, rounded_parts(units[whole], [times.mean_ms(path) * unit for path in parts]), strict=True)
+    return {path: count / unit for path, count in units.items()}
+
+
 def timing_table(account: TimeAccount, agent_step: int, *, settled: bool) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
     times = account.recent
-    taught = times.sum_s(f"rollout/{timed.TEACHER}") > 0
-    rows = [(timed.STUDENT, 1, f"rollout/{timed.STUDENT}"), (timed.TEACHER, 1, f"rollout/{timed.TEACHER}")]
-    rows += [(name, 2, f"rollout/{timed.TEACHER}/{name}") for name in IN_TEACHER if taught]
-    rows += [(name, 1, f"rollout/{name}") for name in (timed.STORE, timed.ENVIRONMENT, OTHER)]
-    total = times.mean_ms("rollout")
-    largest = max((path for name, _, path in rows if name != timed.TEACHER), key=times.mean_ms)
-    marked = largest if times.mean_ms(largest) >= _MARKED * total else None
-    lines = [Line("Rollout Total:", 0, total, note=times.percentiles("rollout"))]
-    for name, depth, path in rows:
-        note = "not asked" if name == timed.TEACHER and not taught else times.percentiles(path)
-        lines.append(Line(_LABELS[name], depth, times.mean_ms(path), bottleneck=path == marked, note=note))
+    taught = times.sum_s(_TEACHER) > 0
+    shown_ms = _shown_ms(times)
+    paths = [path for path in _LABELS if taught or not path.startswith(f"{_TEACHER}/")]
+    largest = max((path for path in paths if path not in ("rollout", _TEACHER)), key=times.mean_ms)
+    marked = largest if times.mean_ms(largest) >= _MARKED * times.mean_ms("rollout") else None
+    lines = []
+    for path in paths:
+        note = "not asked" if path == _TEACHER and not taught else times.percentiles(path)
+        lines.append(Line(_LABELS[path], path.count("/"), shown_ms[path], bottleneck=path == marked, note=note))
     title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines).splitlines()
     clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"
     mean = f"mean of {counted(account.rollouts, 'rollout')} (p50, p95)"
