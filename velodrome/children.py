@@ -69,8 +69,7 @@ async def spawn(target: str, init: bytes, *, env: Mapping[str, str] | None = Non
         undo.callback(mine.close)
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-c", _START, target, str(theirs.fileno()), str(lifeline)),
-                json.dumps(sys.path),
+                *child_command(target, theirs.fileno(), lifeline),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
@@ -89,6 +88,12 @@ async def spawn(target: str, init: bytes, *, env: Mapping[str, str] | None = Non
     child = ChildProcess(process, reader, writer, ours)
     child.send(init)
     return child
+
+
+def child_command(target: str, connection: int, lifeline: int) -> list[str]:
+    """The command line of a child, for who starts one without asyncio: it inherits its end of a socket and of a pipe."""
+    start = [sys.executable, "-P", "-c", _START]
+    return [*start, target, str(connection), str(lifeline), json.dumps(sys.path)]
 
 
 class _Received(asyncio.StreamReader):
@@ -187,7 +192,7 @@ class ChildProcess:
             pass
         finally:  # cancelled, too
             self.kill()  # also what it left behind
-            self.ending = _how(await self._process.wait())
+            self.ending = how_ended(await self._process.wait())
             self._watching.cancel()
             self._writer.transport.abort()  # nobody reads any more
             with contextlib.suppress(OSError):
@@ -270,7 +275,7 @@ class Program:
         """Wait for its end; how it ended, with its last words."""
         code = await self._process.wait()
         await asyncio.wait({self._listening}, timeout=_LAST_S)
-        self.ending = _how(code)
+        self.ending = how_ended(code)
         return f"{self.ending}: {self.last_words}" if self.last_words else self.ending
 
     async def close(self, grace_s: float = 2.0) -> None:
@@ -313,7 +318,8 @@ class ParentChannel:
         """Send one frame, from any thread."""
         with self._sending:
             self.socket.sendall(_HEADER.pack(len(data)))
-            self.socket.sendall(data)
+            if data:  # else the frame is whole, and whoever read it may be gone
+                self.socket.sendall(data)
 
     def _read(self, size: int) -> bytes | None:
         data = bytearray(size)
@@ -372,7 +378,8 @@ def _watch(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _how(code: int) -> str:
+def how_ended(code: int) -> str:
+    """A return code in words."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -96,12 +96,17 @@ class Sampled(gymnasium.Env[Any, Any]):
 class Working(Sampled):
     """Takes a while for each step: busy, or asleep."""
 
-    def __init__(self, busy_s: float = 0.0, sleep_s: float = 0.0, render_mode: str | None = None) -> None:
+    def __init__(
+        self, busy_s: float = 0.0, sleep_s: float = 0.0, says: bool = False, render_mode: str | None = None
+    ) -> None:
         super().__init__(render_mode=render_mode)
         self._busy_s = busy_s
         self._sleep_s = sleep_s
+        self._says = says
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._says:
+            os.write(1, b"stepping\n")
         end = time.thread_time() + self._busy_s
         while time.thread_time() < end:
             pass
@@ -110,10 +115,12 @@ class Working(Sampled):
 
 
 class Failing(Sampled):
-    """Raises, or ends its process, in its third step, if it is the one with the option."""
+    """Raises, or ends its process, in its third step; or is not made in any process but one."""
 
-    def __init__(self, how: str = "raise", render_mode: str | None = None) -> None:
+    def __init__(self, how: str = "raise", but: int = 0, render_mode: str | None = None) -> None:
         super().__init__()
+        if how == "make" and os.getpid() != but:
+            raise RuntimeError("not here")
         self._how = how
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

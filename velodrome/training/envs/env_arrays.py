@@ -24,9 +24,9 @@ class EnvArrays(NamedTuple):
     truncations: NDArray[np.bool_]
     action_mask: NDArray[np.bool_]  # without columns if nothing is masked
 
-    def of(self, env: int, agents: int) -> EnvArrays:
-        """Those of one environment."""
-        return EnvArrays._make(array[env * agents : (env + 1) * agents] for array in self)
+    def rows(self, start: int, end: int) -> EnvArrays:
+        """Some rows of each."""
+        return EnvArrays._make(array[start:end] for array in self)
 
 
 def allocate_arrays(spec: Spec, allocate: Allocate) -> EnvArrays:

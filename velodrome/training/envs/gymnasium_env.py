@@ -9,9 +9,13 @@ A mask of the actions is the observation's key `action_mask`, else that of the i
 
 from __future__ import annotations
 
+import pickle
+import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -22,10 +26,11 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.training.envs.env_arrays import EnvArrays
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
+from velodrome.training.envs.members import EnvPlan
 from velodrome.training.envs.pixel_letters import PALETTE, as_picture, letters_of, plain_picture
 from velodrome.training.envs.reset_only import ResetOnly
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader, mask_source
-from velodrome.training.envs.stepped import EnvPlan, SteppedEnv, make_runner
+from velodrome.training.envs.stepped import SteppedEnv, make_runner
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
@@ -52,6 +57,9 @@ def make(settings: EnvSettings) -> VectorEnv:
 
 def make_member(settings: EnvSettings, plan: EnvPlan) -> GymnasiumMember:
     """One of the environments."""
+    if plan.registered:
+        entry = pickle.loads(plan.registered)
+        gymnasium.registry.setdefault(entry.id, entry)
     options = {"render_mode": "rgb_array"} if plan.renders else {}
     env = gymnasium.make(_registered(settings), **{**options, **(settings.options or {})}, disable_env_checker=True)
     return GymnasiumMember(f"env.name={settings.name}", env, plan.mask, settings.action_repeat)
@@ -73,9 +81,29 @@ def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
         source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
         member = GymnasiumMember(f"env.name={settings.name}", env, source)
         spec = Spec(settings.name, settings.num_envs, 1, member.writer.actions, **member.reader.layout_fields())
-        return spec, EnvPlan(__name__, "rgb_array" in env.metadata.get("render_modes", ()), source)
+        renders = "rgb_array" in env.metadata.get("render_modes", ())
+        return spec, EnvPlan(__name__, renders, source, _portable(settings) if settings.workers else b"")
     finally:
         env.close()
+
+
+def _portable(settings: EnvSettings) -> bytes:
+    """Gymnasium's entry of an id, for workers: a recipe's own file, or a notebook, may have made it."""
+    entry = gymnasium.spec(_registered(settings))
+    module = sys.modules.get(getattr(entry.entry_point, "__module__", ""))
+    alone = module is not None and PathFinder.find_spec(module.__name__.partition(".")[0]) is None
+    try:
+        if alone:  # a worker cannot import it, so its code is sent
+            cloudpickle.register_pickle_by_value(module)
+        return cloudpickle.dumps(entry)
+    except (TypeError, pickle.PicklingError) as error:
+        way = "register it in a module, and name it gymnasium:<module>:<id>"
+        raise InputError(
+            f"env.workers={settings.workers}: {entry.id} cannot be sent to workers ({error}); {way}"
+        ) from error
+    finally:
+        if alone:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 class GymnasiumMember:

@@ -1,0 +1,185 @@
+"""Worker processes: the same numbers as one process, one line for what goes wrong, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from patience import DEADLINE_S
+from toy_envs import Sampled
+
+from velodrome.errors import InputError, TrainError
+from velodrome.training.envs.interface import VectorEnv
+from velodrome.training.envs.make import make_env
+from velodrome.training.settings import EnvSettings
+
+FIELDS = ("obs", "rewards", "terminals", "truncations", "final_obs", "action_mask")
+
+
+def made(name: str = "toy_envs:toy/Sampled-v0", num_envs: int = 5, **settings: Any) -> VectorEnv:
+    return make_env(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings), 3)
+
+
+def children() -> set[int]:
+    """The processes this one has started that run, or have not been waited for."""
+    result = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = path.read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == os.getpid():
+            result.add(int(path.parent.name))
+    return result
+
+
+def actions(env: VectorEnv, random: np.random.Generator) -> NDArray[Any]:
+    """Any, or the first that is allowed."""
+    acts = env.spec.actions
+    if acts.continuous:
+        return np.clip(random.normal(0, 2, (env.spec.total, acts.width)), acts.low, acts.high).astype(np.float32)
+    if env.action_mask is not None:
+        return env.action_mask.argmax(1)
+    return random.integers(0, acts.sizes, (env.spec.total, len(acts.sizes))).reshape(env.spec.total, *acts.shape)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 9])
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({"observation": "dict", "action": "multi"}, {"frame_stack": 2}),
+        ({"observation": "image", "action": "box"}, {"action_repeat": 3}),
+        ({"mask": "observation"}, {}),
+        ({"mask": "method"}, {}),
+    ],
+)
+def test_workers_give_the_numbers_of_one_process(workers: int, options: dict[str, Any], more: dict[str, Any]) -> None:
+    before, random = children(), np.random.default_rng(0)
+    with closing(made(options=options, **more)) as one, closing(made(options=options, workers=workers, **more)) as many:
+        assert many.spec == one.spec
+        assert len(children() - before) == min(workers, 5)
+        for t in range(40):
+            if t == 25:
+                one.reset(8)
+                many.reset(8)
+            for name in FIELDS:
+                np.testing.assert_array_equal(getattr(one, name), getattr(many, name), strict=True)
+            drawn = actions(one, random)
+            one.step(drawn)
+            many.step(drawn)
+        assert many.ended().returns.tolist() == one.ended().returns.tolist()
+        pictures = [env.picture(4) for env in (one, many)]
+        assert pictures[0] is not None
+        np.testing.assert_array_equal(*pictures)
+    assert children() == before
+
+
+def test_a_worker_whose_environment_raises_says_what_one_process_says() -> None:
+    before, said = children(), []
+    for workers in (0, 2):
+        with closing(made("toy_envs:toy/Failing-v0", workers=workers)) as env:
+            for _ in range(2):
+                env.step(np.zeros(5, np.int64))
+            with pytest.raises(InputError) as raised:
+                env.step(np.zeros(5, np.int64))
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert said[0].startswith("env.name=gymnasium:toy_envs:toy/Failing-v0: RuntimeError: the floor gave way (")
+    assert children() == before
+
+
+def test_an_environment_that_cannot_be_made_in_a_worker_is_named_in_one_line() -> None:
+    before = children()
+    with pytest.raises(InputError, match=r"^env\.name=gymnasium:toy_envs:toy/Failing-v0: RuntimeError: not here \("):
+        made("toy_envs:toy/Failing-v0", workers=2, options={"how": "make", "but": os.getpid()})
+    assert children() == before
+
+
+@pytest.mark.parametrize(("how", "ending"), [("exit", "exit code 3"), ("kill", "signal SIGKILL")])
+def test_a_worker_that_ends_is_named_in_one_line_and_the_others_end_too(how: str, ending: str) -> None:
+    before = children()
+    with closing(made("toy_envs:toy/Failing-v0", workers=2, options={"how": how})) as env:
+        for _ in range(2):
+            env.step(np.zeros(5, np.int64))
+        if how == "kill":
+            os.kill(max(children() - before), signal.SIGKILL)
+        with pytest.raises(TrainError) as raised:
+            env.step(np.zeros(5, np.int64))
+    assert str(raised.value).startswith("env.name=gymnasium:toy_envs:toy/Failing-v0: worker ")
+    assert f"ended: {ending}; " in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert children() == before
+
+
+PARENT = """
+from velodrome.training.envs.make import make_env
+from velodrome.training.settings import EnvSettings
+env = make_env(EnvSettings(name="gymnasium:toy_envs:toy/Working-v0", workers=2, options={"sleep_s": 1000, "says": True}), 0)
+env.step([0] * 16)
+"""
+
+
+def test_workers_of_a_parent_that_is_killed_end_in_the_middle_of_a_step() -> None:
+    before = set(os.listdir("/dev/shm"))
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"stepping\n"
+        assert parent.stdout.readline() == b"stepping\n"  # the other worker
+        parent.kill()
+        assert select.select([parent.stdout], [], [], DEADLINE_S)[0]  # which the workers have open, too
+        assert parent.stdout.read() == b""
+    assert set(os.listdir("/dev/shm")) == before
+
+
+def test_an_environment_of_a_file_that_no_worker_can_import_works(tmp_path: Path) -> None:
+    path = tmp_path / "velo_recipe.py"
+    path.write_text(
+        "import gymnasium\n"
+        "from toy_envs import Sampled\n"
+        "PAYS = 7.0\n"
+        "class Own(Sampled):\n"
+        "    def step(self, action):\n"
+        "        seen, _, *rest = super().step(action)\n"
+        "        return seen, PAYS, *rest\n"
+        "gymnasium.register('own/Own-v0', Own)\n"
+    )
+    spec = spec_from_file_location("recipe_velo_recipe", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+        with closing(made("own/Own-v0", workers=2)) as env:
+            env.step(np.zeros(5, np.int64))
+            assert env.rewards.tolist() == [7.0] * 5
+    finally:
+        del sys.modules[spec.name]
+        gymnasium.registry.pop("own/Own-v0", None)
+
+
+def test_an_environment_that_cannot_be_sent_to_workers_is_refused_with_the_way_out() -> None:
+    lock = threading.Lock()
+    gymnasium.register("own/Locked-v0", lambda **_: (lock, Sampled())[1])
+    try:
+        with pytest.raises(
+            InputError, match=r"^env\.workers=2: own/Locked-v0 cannot be sent .*gymnasium:<module>:<id>"
+        ):
+            made("own/Locked-v0", workers=2)
+    finally:
+        gymnasium.registry.pop("own/Locked-v0")
