@@ -95,7 +95,7 @@ def _portable(settings: EnvSettings) -> bytes:
     try:
         if alone:  # a worker cannot import it, so its code is sent
             cloudpickle.register_pickle_by_value(module)
-        return cloudpickle.dumps(entry)
+        return bytes(cloudpickle.dumps(entry))
     except (TypeError, pickle.PicklingError) as error:
         way = "register it in a module, and name it gymnasium:<module>:<id>"
         raise InputError(

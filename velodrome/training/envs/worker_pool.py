@@ -41,14 +41,14 @@ class WorkerPool:
         self._shares = [
             share.tolist() for share in np.array_split(range(spec.num_envs), settings.workers) if len(share)
         ]
-        self._workers: list[_Worker] = []
+        self._workers: list[_EnvWorker] = []
         plain = EnvSettings.model_validate(settings.model_dump(include=set(EnvSettings.model_fields)))
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             with _new_memory(spec) as memory:
                 self.arrays = allocate_arrays(spec, _Arena(mmap.mmap(memory, 0)))
                 for share in self._shares:
-                    self._workers.append(_Worker(memory, (plain, spec, plan, share)))
+                    self._workers.append(_EnvWorker(memory, (plain, spec, plan, share)))
             self._answers()
             undo.pop_all()
 
@@ -93,7 +93,7 @@ class WorkerPool:
         self._workers = []
 
 
-class _Worker:
+class _EnvWorker:
     """A worker process, seen from its parent."""
 
     def __init__(self, memory: int, init: tuple[Any, ...]) -> None:
