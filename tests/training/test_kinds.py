@@ -1,0 +1,64 @@
+"""Training on every kind of action and observation: it runs, it learns, it resumes, and workers change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from small_run import same, small, weights
+from toy_envs import ACTIONS, OBSERVATIONS
+
+from velodrome.training.loop import TrainingResult, run_training
+
+TOY = "gymnasium:toy_envs:toy/Sampled-v0"
+
+
+def trained(folder: Path, name: str = TOY, *, steps: int = 256, **more: Any) -> TrainingResult:
+    return run_training(
+        small(
+            folder,
+            env__name=name,
+            env__num_envs=4,
+            env__agents=4,
+            env__max_steps=256,
+            supervised__steps=0,
+            trainer__total_timesteps=steps,
+            **{"evaluator__evaluate_local": True, "output__episodes": 2, **more},
+        )
+    )
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("action", ["multi", "box"])
+def test_every_observation_is_trained_on(tmp_path: Path, observation: str, action: str) -> None:
+    result = trained(tmp_path, env__options={"observation": observation, "action": action})
+    assert result.finished
+    assert result.evaluation is not None
+    assert result.evaluation["mean_length"] == 8
+    assert len((result.folder / "episodes.jsonl").read_bytes().splitlines()) == 2
+
+
+@pytest.mark.parametrize("core", ["mlp", "lstm"])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_is_trained_on(tmp_path: Path, action: str, core: str) -> None:
+    result = trained(tmp_path, env__options={"action": action}, policy__core=core, env__frame_stack=2)
+    assert result.finished
+    episode = orjson.loads((result.folder / "episodes.jsonl").read_bytes().splitlines()[0])["episode"]
+    assert len(episode["actions"]) == 8
+
+
+@pytest.mark.parametrize("action", ["discrete", "multi"])
+@pytest.mark.parametrize("source", ["observation", "info", "method"])
+def test_a_masked_action_is_never_taken(tmp_path: Path, source: str, action: str) -> None:
+    """The environment raises if it is, which would end the run."""
+    options = {"mask": source, "action": action}
+    more = {"evaluator__evaluate_local": False, "output__episodes": 0}
+    assert trained(tmp_path, steps=2048, env__options=options, **more).finished
+
+
+def test_workers_change_no_weight(tmp_path: Path) -> None:
+    options = {"observation": "dict", "action": "box"}
+    one, many = (trained(tmp_path / str(n), env__options=options, env__workers=n) for n in (0, 2))
+    assert same(weights(one.folder), weights(many.folder))
