@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from velodrome.api.collecting import collect, rollout, verify
     from velodrome.api.examining import examine
     from velodrome.api.exchanging import export, merge
-    from velodrome.api.learning import load_policy, train
+    from velodrome.api.learning import load_policy, sweep, train
     from velodrome.api.measuring import check, compare, metrics, profile
     from velodrome.api.reading import judgements, read
     from velodrome.api.servers import serve, view
@@ -30,7 +30,7 @@ _HOMES = {
     "api.collecting": "collect rollout verify",
     "api.examining": "examine",
     "api.exchanging": "export merge",
-    "api.learning": "load_policy train",
+    "api.learning": "load_policy sweep train",
     "api.measuring": "check compare metrics profile",
     "api.reading": "judgements read",
     "api.servers": "serve view",
@@ -73,6 +73,7 @@ __all__ = [
     "read",
     "rollout",
     "serve",
+    "sweep",
     "tool",
     "train",
     "verify",

@@ -18,7 +18,7 @@ from patience import DEADLINE_S
 from seed_003 import SEED, THINKY
 
 from velodrome.cli.main import main
-from velodrome.cli.train import Interrupt
+from velodrome.cli.train_screen import Interrupt
 from velodrome.profiling.traces.torch_trace import read_torch_trace
 from velodrome.training.settings import RunSettings
 

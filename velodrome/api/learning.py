@@ -1,14 +1,15 @@
-"""`train`: a small policy by a recipe, on the same code as `velo train`. `load_policy`: a policy to act with."""
+"""`train` and `sweep`: small policies by a recipe, on the same code as `velo train`. `load_policy`: a policy to act with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velodrome.errors import InputError
-from velodrome.training.start import refuse_without_torch
+from velodrome.training.start import recipe_of, refuse_without_torch, train_settings
 from velodrome.training.start import train as train_by_recipe
+from velodrome.training.sweep.run_sweep import SweepResult, plan_sweep, run_sweep
+from velodrome.training.sweep.search_space import read_sweep
 
 if TYPE_CHECKING:
     from velodrome.training.loop import TrainingResult
@@ -28,9 +29,26 @@ def train(
     called with a line whenever there is something to report. Training stops after the epoch in which `stop` returns
     true; the same call later resumes it.
     """
-    if not isinstance(recipe, str) and not (callable(recipe) and hasattr(recipe, "__name__")):
-        raise InputError(f"recipe: expected a name, a file or a function, not {recipe!r:.80}")
     return train_by_recipe(recipe, settings, say=say, stop=stop)
+
+
+def sweep(
+    recipe: str | Callable[..., Any],
+    over: str | Path | Mapping[str, Any],
+    *,
+    say: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """Train by a recipe with several values of some settings, trial by trial; `result.best.values` are the best.
+
+    `over` is a YAML file, or the same keys in Python: `{"method": "tpe", "trials": 20, "parameters":
+    {"trainer.learning_rate": {"log": [1e-4, 1e-2]}}}`. The same call later continues, and runs no trial again that
+    has ended. The rest is as in `train`.
+    """
+    plan = plan_sweep(read_sweep(over), recipe_of(recipe), settings)
+    tell, halt = say or (lambda _: None), stop or (lambda: False)
+    return run_sweep(plan, lambda run: train_settings(run, say=tell, stop=halt), tell, halt)
 
 
 def load_policy(path: str | Path, which: str | int = "last") -> TrainedPolicy:

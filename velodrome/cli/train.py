@@ -5,13 +5,7 @@ Nothing here needs torch until training starts.
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -19,20 +13,23 @@ import orjson
 from velodrome.cli import main
 from velodrome.cli.streams import help_width, say
 from velodrome.cli.tables import print_lines, print_text, wants_json
+from velodrome.cli.train_screen import Interrupt, make_dashboard
+from velodrome.cli.train_sweep import show_trials, sweep_trials
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.timing.report import duration
 from velodrome.timing.screen import paragraphs
-from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse
 from velodrome.training.explain import plan_json, plan_text, recipe_help, recipe_list
 from velodrome.training.recipes import find, resolve
 from velodrome.training.run.train_folder import run_folder
 from velodrome.training.settings import RunSettings
 from velodrome.training.start import train_settings
+from velodrome.training.sweep.run_sweep import plan_sweep
+from velodrome.training.sweep.search_space import read_sweep
 
-FLAGS = ("-h", "--help", "--list", "--dry-run", "--json")
-HELP = """usage: velo train RECIPE [name=value ...] [--dry-run] [--json]
+FLAGS = ("-h", "--help", "--list", "--dry-run", "--json", "--sweep")
+HELP = """usage: velo train RECIPE [name=value ...] [--sweep FILE] [--dry-run] [--json]
        velo train RECIPE -h
        velo train --list
 
@@ -47,7 +44,9 @@ curve of the return. Everything else goes to stderr.
 options:
   -h, --help   this text; after a recipe, its arguments and every setting with type, default and meaning
   --list       list the recipes
-  --dry-run    print the settings, the plan and the folder; train nothing
+  --sweep FILE try the values of settings that a YAML file names, trial by trial, and show the best; the same
+               command again continues (docs/training.md#sweeps)
+  --dry-run    print the settings, the plan and the folder, or the first trials of a sweep; train nothing
   --json       the result, or with --dry-run the plan, as JSON, on a terminal too
 
 examples:
@@ -55,6 +54,7 @@ examples:
   velo train cvc.thinky_supervised_to_ppo run=first base_missions=extractor_hub_30 trainer.total_timesteps=1e6
   velo train cvc.thinky_supervised_to_ppo supervised_steps=5_000 trainer.profiler.enabled=True --dry-run
   velo train cartpole seed=3 'trainer.profiler={"enabled": true, "wait_steps": 2}'
+  velo train cartpole --sweep sweep.yaml trainer.total_timesteps=50_000
   velo train ./mine.py:second -h
 
 docs/training.md explains recipes, settings, files and the timing tree."""
@@ -62,6 +62,7 @@ docs/training.md explains recipes, settings, files and the timing tree."""
 
 def run(argv: Sequence[str]) -> int:
     """Train by a recipe, or show what would be done."""
+    argv, sweep = _without_sweep(argv)
     flags = {word for word in argv if word.startswith("-")}
     words = [word for word in argv if not word.startswith("-")]
     name = next((word for word in words if "=" not in word), None)
@@ -78,8 +79,14 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("which recipe? velo train --list shows them")
     words.remove(name)
     recipe = find(name)
-    resolved = resolve(recipe, parse(words, problems), problems)
+    values = parse(words, problems)
     as_json = "--json" in flags
+    if sweep is not None:
+        if problems:
+            raise InputError(*problems)
+        act = show_trials if "--dry-run" in flags else sweep_trials
+        return act(plan_sweep(read_sweep(sweep), recipe, values), as_json=as_json)
+    resolved = resolve(recipe, values, problems)
     if "--dry-run" not in flags:
         return _train(resolved.settings, as_json=as_json)
     if as_json:
@@ -87,6 +94,22 @@ def run(argv: Sequence[str]) -> int:
     else:
         print_text(plan_text(resolved))
     return 0
+
+
+def _without_sweep(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    """The words without `--sweep FILE`, and the file."""
+    words = list(argv)
+    place = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--sweep"), None)
+    if place is None:
+        return words, None
+    _, equals, file = words.pop(place).partition("=")
+    if not equals and place < len(words) and not words[place].startswith("-"):
+        file = words.pop(place)
+    if not file:
+        raise InputError(
+            "--sweep: which file? As in velo train cartpole --sweep sweep.yaml; see docs/training.md#sweeps"
+        )
+    return words, file
 
 
 def _flag_problems(flags: set[str]) -> Iterator[str]:
@@ -100,14 +123,8 @@ def _flag_problems(flags: set[str]) -> Iterator[str]:
 
 
 def _train(settings: RunSettings, *, as_json: bool) -> int:
-    interrupt = Interrupt(say)
-    dashboard = None
-    if settings.output.dashboard:
-        with suppress(ImportError):  # reported by train_settings
-            from velodrome.training.run.dashboard import Dashboard
-
-            dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps)
-            interrupt = Interrupt(dashboard.above(say))
+    dashboard = make_dashboard(settings)
+    interrupt = Interrupt(dashboard.above(say) if dashboard else say)
     try:
         with interrupt.installed():
             result = train_settings(settings, say=say, stop=lambda: interrupt.requested, dashboard=dashboard)
@@ -142,39 +159,3 @@ def summary(step: int, timing: dict[str, Any]) -> str:
     spent_s = sum(each["rollout_s"] + each["update_s"] for each in phases.values())
     speeds = ", ".join(f"{name} {each['sps']:,.0f} steps/s" for name, each in phases.items())
     return f"{step:,} agent steps in {duration(spent_s * 1e3)} of training ({speeds})"
-
-
-class Interrupt:
-    """Ctrl-C or SIGTERM once: stop after this epoch. Twice: at once."""
-
-    def __init__(
-        self, say: Callable[[str], None] | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._say = say
-        self._signals = StopSignals(clock=clock)
-        self.requested = False
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Handle the signals inside. Only a main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            signal.signal(number, self._receive)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if not self._signals.counts(number):
-            return
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-        if self._say:
-            with suppress(RuntimeError):  # the same stream is being written to
-                self._say("stopping after this epoch; once more stops at once")

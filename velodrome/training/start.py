@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from velodrome.errors import InputError
-from velodrome.training.recipes import find, make_recipe, resolve
+from velodrome.training.recipes import Recipe, find, make_recipe, resolve
 from velodrome.training.settings import RunSettings
 
 if TYPE_CHECKING:  # they need torch
@@ -29,8 +29,16 @@ def train(
     `say` receives what happens, a text at a time. Training ends after the epoch in which `stop` returns true; the
     same call later resumes it.
     """
-    chosen = find(recipe) if isinstance(recipe, str) else make_recipe(recipe.__name__, recipe)
-    return train_settings(resolve(chosen, overrides).settings, say=say, stop=stop)
+    return train_settings(resolve(recipe_of(recipe), overrides).settings, say=say, stop=stop)
+
+
+def recipe_of(recipe: str | Callable[..., RunSettings]) -> Recipe:
+    """A recipe by its name, its file or its function."""
+    if isinstance(recipe, str):
+        return find(recipe)
+    if not (callable(recipe) and hasattr(recipe, "__name__")):
+        raise InputError(f"recipe: expected a name, a file or a function, not {recipe!r:.80}")
+    return make_recipe(recipe.__name__, recipe)
 
 
 def train_settings(

@@ -27,11 +27,12 @@ _TRIES = 10
 
 def digest(settings: RunSettings) -> str:
     """Of every setting except those a run may be continued with: its length, its evaluation and its output."""
-    fixed = {leaf.name: leaf.value for leaf in leaves(settings) if not _free(leaf.name)}
+    fixed = {leaf.name: leaf.value for leaf in leaves(settings) if not is_free(leaf.name)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
-def _free(name: str) -> bool:
+def is_free(name: str) -> bool:
+    """Whether a setting can change without the run becoming another one."""
     return name in _FREE or name.startswith(_FREE_GROUPS)
 
 
@@ -47,11 +48,17 @@ def run_folder(settings: RunSettings) -> Path:
 @contextmanager
 def held_folder(settings: RunSettings) -> Iterator[Path]:
     """The run's folder, locked for this process, with `settings.json` in it."""
-    path = run_folder(settings)
+    with held(run_folder(settings)) as path:
+        _write_settings(path / SETTINGS, settings)
+        yield path
+
+
+@contextmanager
+def held(path: Path) -> Iterator[Path]:
+    """A folder, locked for this process. If it was made for this and nothing was done in it, it is removed."""
     lock, created = _locked(path)
     completed = False
     try:
-        _write_settings(path / SETTINGS, settings)
         yield path
         completed = True
     finally:
