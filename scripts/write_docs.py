@@ -25,13 +25,13 @@ DOCS = Path(__file__).parent.parent / "docs"
 MARK = re.compile(r"(<!-- write (\w+) ?(\S*) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 GROUPS = {
     "Calls": "collect rollout verify read judgements metrics compare check profile export merge serve view train"
-    " load_policy examine",
+    " load_policy sweep examine",
     "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel",
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",
     "Results": "collector.result:Run api.reading:Rows api.measuring:Findings api.servers:Viewer"
     " examiner.examination:Examination records.people.judgements:Judgement"
-    " training.trained.trained_policy:TrainedPolicy",
+    " training.trained.trained_policy:TrainedPolicy training.sweep.run_sweep:SweepResult training.sweep.trials:Trial",
 }
 _CODE = re.compile(r"[\w:]*<\w+>|(?<=matching )\S+")  # what Markdown would take for something else
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

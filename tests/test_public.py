@@ -38,7 +38,7 @@ CALLS = {
         "profile",
         "read",
     ),
-    *("rollout", "serve", "train", "verify", "view"),
+    *("rollout", "serve", "sweep", "train", "verify", "view"),
 }
 COMPONENTS = {"Environment", "LocalModel", "OpenAI", "ScriptedModel", "SimpleAgent", "TurnEnvironment", "tool"}
 RECORDS = {"Response", "Rollout", "Task", "ToolCall"}

@@ -1,4 +1,4 @@
-"""`train` and `sweep`: small policies by a recipe, on the same code as `velo train`. `load_policy`: a policy to act with."""
+"""`train` and `sweep`: small policies by a recipe, as `velo train` does. `load_policy`: a policy to act with."""
 
 from __future__ import annotations
 

@@ -75,6 +75,7 @@ class SweepResult:
 
     @property
     def finished(self) -> bool:
+        """Whether every trial has ended."""
         return len(self.trials) == self.sweep.trials
 
     @property
@@ -84,9 +85,11 @@ class SweepResult:
 
     @property
     def best(self) -> Trial | None:
+        """The first of them; None if every trial failed."""
         return next(iter(self.ranking), None)
 
     def as_json(self) -> Json:
+        """As `velo train --sweep` prints it."""
         return {
             "folder": str(self.folder),
             "finished": self.finished,
