@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from velodrome.cli import main
@@ -37,7 +38,7 @@ def show_trials(plan: SweepPlan, *, as_json: bool) -> int:
 
 def sweep_trials(plan: SweepPlan, *, as_json: bool) -> int:
     """Run what is missing, and show the best."""
-    say_now = say
+    say_now: Callable[[str], None] = say
 
     def train(settings: RunSettings) -> TrainingResult:
         nonlocal say_now
