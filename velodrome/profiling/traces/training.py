@@ -115,6 +115,7 @@ class _Run:
             self.evaluation_s += _number(line.get("evaluation_s"), _MOST) or 0.0
             values = {name: each for name, each in line["evaluation"].items() if not isinstance(each, dict | list)}
             actions = "greedy" if values.pop("greedy", False) else "sampled"
+            values.pop("actions", None)
             self.last[actions] = {"step": step, **values}
             self._point(f"evaluation_{actions}/mean_return", step or self.step, values.get("mean_return"))
             return True
