@@ -111,6 +111,7 @@ def checks(found: Json) -> list[Check]:
         tab_s = found["startup"]["completion_cpu_s"]["median"]
         made.append(Check("CPU of a completion in bash", tab_s * 1e3, 50, "ms"))
         made.append(Check("first rollout after the command", found["startup"]["first_rollout_s"]["median"], 2.0, "s"))
+        made.append(Check("first screen of velo train", found["startup"]["first_screen_s"]["median"], 1.0, "s"))
         cpu_s = found["startup"]["first_rollout_cpu_s"]["median"]
         made.append(Check("CPU to the first rollout, embedded", cpu_s, 0.5, "s"))
     if "report" in found:
@@ -155,6 +156,8 @@ def report(found: Json) -> None:
         helped, first = found["startup"]["help_s"], found["startup"]["first_rollout_s"]
         cpu = shown(found["startup"]["first_rollout_cpu_s"])
         print(f"\nvelo --help: {shown(helped)} s. First rollout: {shown(first)} s after the command, {cpu} s of CPU.")
+        screen, cpu = (shown(found["startup"][f"first_screen_{unit}"]) for unit in ("s", "cpu_s"))
+        print(f"velo train, its first screen: {screen} s after the command, {cpu} s of CPU.")
     if "report" in found:
         report = found["report"]
         print(f"\nThe report after {report['rollouts']:,} rollouts: {shown(report['cpu_ms'], 1)} ms of CPU.")

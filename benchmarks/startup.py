@@ -1,9 +1,11 @@
-"""How long a person waits: for `velo --help`, for the first rollout of a collection, and for a tab in bash."""
+"""How long a person waits: for `velo --help`, a first rollout, the first lines of `velo train`, and a tab in bash."""
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
+import time
 from pathlib import Path
 
 from benchmarks import workload
@@ -24,13 +26,31 @@ def run(folder: Path, times: int) -> Json:
         cpus.append(first.first_cpu_s or 0.0)
         for left in folder.glob("rollouts.*"):
             left.unlink()
+    screens = [first_screen(folder) for _ in range(times)]
     tabs = [completion_cpu_s(folder) for _ in range(times)]
     return {
         "help_s": spread(helps),
         "first_rollout_s": spread(firsts),
         "first_rollout_cpu_s": spread(cpus),
+        "first_screen_s": spread([wall_s for wall_s, _ in screens]),
+        "first_screen_cpu_s": spread([cpu_s for _, cpu_s in screens]),
         "completion_cpu_s": spread(tabs),
     }
+
+
+def first_screen(folder: Path) -> tuple[float, float]:
+    """Seconds, and of CPU, until `velo train` has printed its plan; it is stopped there."""
+    command = [VELO, "train", "cvc.thinky_supervised_to_ppo", "run=screen"]
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while b"loading torch" not in (line := process.stderr.readline()):
+            if not line:
+                raise RuntimeError("velo train said nothing: is torch installed?")
+        took_s = time.perf_counter() - began
+        ticks = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        process.kill()
+    return took_s, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def completion_cpu_s(folder: Path) -> float:

@@ -202,6 +202,22 @@ def test_a_python_with_nothing_installed_is_told_what_to_do(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_plan_is_on_the_screen_before_torch_is_imported(tmp_path: Path):
+    """Python prints every import to stderr too, in order: what is imported inside torch before torch itself."""
+    words = ("train", "cartpole", "run=early", "trainer.total_timesteps=64", "evaluator.evaluate_local=False")
+    done = python(tmp_path, "-X", "importtime", "-m", "velodrome.cli.main", *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    large = re.compile(r"import time: .*\| +(torch|numpy|numba)\b")
+    before = lines[: next(at for at, line in enumerate(lines) if large.match(line))]
+    said = [line for line in before if not line.startswith("import time:")]
+    assert said[0].startswith("train_dir/early_")
+    assert ": cartpole, 64 agent steps ppo; 8 agents at once" in said[0]
+    assert said[-1] == "loading torch and the environment"
+    assert any("import time:" in line and line.endswith(" torch") for line in lines)
+
+
 def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

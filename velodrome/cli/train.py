@@ -20,11 +20,11 @@ from velodrome.settings.names import hint
 from velodrome.timing.report import duration
 from velodrome.timing.screen import paragraphs
 from velodrome.training.assignments import parse
-from velodrome.training.explain import plan_json, plan_text, recipe_help, recipe_list
+from velodrome.training.explain import opening, plan_json, plan_text, recipe_help, recipe_list
 from velodrome.training.recipes import find, resolve
 from velodrome.training.run.train_folder import run_folder
 from velodrome.training.settings import RunSettings
-from velodrome.training.start import train_settings
+from velodrome.training.start import refuse_without_torch, train_settings
 from velodrome.training.sweep.run_sweep import plan_sweep
 from velodrome.training.sweep.search_space import read_sweep
 
@@ -88,6 +88,8 @@ def run(argv: Sequence[str]) -> int:
         return act(plan_sweep(read_sweep(sweep), recipe, values), as_json=as_json)
     resolved = resolve(recipe, values, problems)
     if "--dry-run" not in flags:
+        refuse_without_torch("training")
+        say(opening(resolved))
         return _train(resolved.settings, as_json=as_json)
     if as_json:
         print_lines(orjson.dumps(plan_json(resolved), option=orjson.OPT_INDENT_2).decode())

@@ -9,23 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from velodrome.timing.stop_signals import StopSignals
+from velodrome.training.run.dashboard import Dashboard
 from velodrome.training.settings import RunSettings
-
-if TYPE_CHECKING:  # it needs torch
-    from velodrome.training.run.dashboard import Dashboard
 
 
 def make_dashboard(settings: RunSettings) -> Dashboard | None:
     """The dashboard of a run on stderr, if its settings want one."""
-    if settings.output.dashboard:
-        with suppress(ImportError):  # reported when training starts
-            from velodrome.training.run.dashboard import Dashboard
-
-            return Dashboard(sys.stderr, settings.trainer.total_timesteps)
-    return None
+    return Dashboard(sys.stderr, settings.trainer.total_timesteps) if settings.output.dashboard else None
 
 
 class Interrupt:

@@ -114,6 +114,14 @@ def _plan_rows(settings: RunSettings) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
+def opening(resolved: ResolvedRun) -> str:
+    """The first lines of a run, for which nothing large is imported."""
+    plan = _plan(resolved.settings)
+    total = resolved.settings.trainer.total_timesteps
+    words = plan.words if plan else f"{total:,} agent steps; the phases are known once the environment is loaded"
+    return f"{run_folder(resolved.settings)}: {resolved.recipe.name}, {words}\nloading torch and the environment"
+
+
 def plan_json(resolved: ResolvedRun) -> Json:
     """The same as data."""
     settings = resolved.settings

@@ -25,6 +25,7 @@ from velodrome.training import timed
 from velodrome.training.advantages import explained_variance
 from velodrome.training.buffer import Minibatch
 from velodrome.training.distributions import Distribution, bounded
+from velodrome.training.envs.env_names import kind_of
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
 from velodrome.training.kernels.compiled import storage_errors
 from velodrome.training.losses import Loss, annealed
@@ -73,7 +74,7 @@ def run_training(
     total = settings.trainer.total_timesteps
     say = dashboard.above(say) if dashboard else say
     with held_folder(settings) as folder, _threads(settings.trainer.threads):
-        with storage_errors():
+        with storage_errors(), announced(say, f"loading {settings.env.name}; its kernels are compiled the first time"):
             run = make_session(settings, folder, say)
         try:
             saved = run.step if run.step else -1
@@ -344,15 +345,14 @@ def _learning_rate(settings: RunSettings, phase: Phase, step: int) -> float:
 
 
 def _opening(run: Session) -> str:
-    """What is about to be done."""
+    """What is not known before the environment is: where it starts."""
     total = run.settings.trainer.total_timesteps
     if run.step >= total:
         return f"{run.folder}: already at agent step {run.step:,} of {total:,}: nothing is left to train"
-    todo = make_plan(run.settings, run.agents)
-    steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in todo.phases)
-    after = f"; resuming at agent step {run.step:,}" if run.step else ""
-    first = f"{run.folder}: {steps}{after}; {counted(run.agents, 'agent')} at once on {run.device.type}"
-    return "\n".join((first, *todo.notes, *run.precision_notes))
+    where = f"resuming at agent step {run.step:,}" if run.step else "starting"
+    known = kind_of(run.settings.env.name).agents(run.settings.env.agents) is not None  # and the plan was shown
+    plan = "" if known else f": {make_plan(run.settings, run.agents).words}"
+    return "\n".join((f"{run.folder}: {where} on {run.device.type}{plan}", *run.precision_notes))
 
 
 def _due(run: Session, interval: int) -> bool:

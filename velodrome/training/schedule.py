@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from velodrome.errors import InputError
+from velodrome.timing.report import counted
 from velodrome.training.envs.env_names import agents_problem, kind_of
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
 
@@ -74,6 +75,11 @@ class TrainingPlan:
     horizon: int
     phases: tuple[PlannedPhase, ...]
     notes: tuple[str, ...]  # where the plan differs from the request
+
+    @property
+    def words(self) -> str:
+        steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in self.phases)
+        return "\n".join((f"{steps}; {counted(self.agents, 'agent')} at once", *self.notes))
 
 
 def conflicts(settings: RunSettings) -> list[str]:

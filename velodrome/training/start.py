@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from velodrome.errors import InputError
+from velodrome.training.explain import opening
 from velodrome.training.recipes import Recipe, find, make_recipe, resolve
 from velodrome.training.settings import RunSettings
 
@@ -29,7 +30,11 @@ def train(
     `say` receives what happens, a text at a time. Training ends after the epoch in which `stop` returns true; the
     same call later resumes it.
     """
-    return train_settings(resolve(recipe_of(recipe), overrides).settings, say=say, stop=stop)
+    resolved = resolve(recipe_of(recipe), overrides)
+    refuse_without_torch("training")
+    if say is not None:
+        say(opening(resolved))
+    return train_settings(resolved.settings, say=say, stop=stop)
 
 
 def recipe_of(recipe: str | Callable[..., RunSettings]) -> Recipe:

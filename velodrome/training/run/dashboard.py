@@ -9,24 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from velodrome.timing.report import counted, speaks_unicode
 from velodrome.timing.screen import redraws, screen_width
-from velodrome.training.run.time_account import TimeAccount
-from velodrome.training.timed import BACKWARD, ENVIRONMENT, FORWARD, OPTIMIZER, STORE, STUDENT, TEACHER
+
+if TYPE_CHECKING:  # it needs torch, and this is imported before
+    from velodrome.training.run.time_account import TimeAccount
 
 _EVERY_S, _LINE_EVERY_S = 0.5, 10.0
 _BAR = 28
 _PATIENCE_S = 2.0
 _PARTS = (
-    ("student forward", f"rollout/{STUDENT}"),
-    ("teacher", f"rollout/{TEACHER}"),
-    ("environment", f"rollout/{ENVIRONMENT}"),
-    ("store", f"rollout/{STORE}"),
-    ("forward", f"update/{FORWARD}"),
-    ("backward", f"update/{BACKWARD}"),
-    ("optimizer", f"update/{OPTIMIZER}"),
+    ("student forward", "rollout/student_forward"),
+    ("teacher", "rollout/teacher"),
+    ("environment", "rollout/environment"),
+    ("store", "rollout/replay_store"),
+    ("forward", "update/forward"),
+    ("backward", "update/backward"),
+    ("optimizer", "update/optimizer"),
 )
 _SHOWN = ("loss", "agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
 _RETURN = "rollout_return"  # reported only when an episode has ended; the last one is shown until then
@@ -34,14 +35,22 @@ _RETURN = "rollout_return"  # reported only when an episode has ended; the last 
 
 @contextmanager
 def announced(say: Callable[[str], None], text: str) -> Iterator[None]:
-    """Say what is going on if it takes more than two seconds."""
-    timer = threading.Timer(_PATIENCE_S, say, (text,))
-    timer.daemon = True
-    timer.start()
+    """Say what is going on if it takes more than two seconds, and every ten seconds for how long."""
+    over, began = threading.Event(), time.monotonic()
+
+    def keep_saying() -> None:
+        if not over.wait(_PATIENCE_S):
+            say(text)
+        while not over.wait(_LINE_EVERY_S):
+            say(f"{text}; {time.monotonic() - began:.0f} s so far")
+
+    thread = threading.Thread(target=keep_saying, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()
+        thread.join()
 
 
 class Dashboard:
