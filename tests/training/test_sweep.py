@@ -59,8 +59,9 @@ def test_trials_are_ordinary_runs_and_the_best_is_the_one_with_the_highest_evalu
 def test_the_same_call_again_trains_nothing_and_more_trials_continue_it(tmp_path: Path):
     first = swept(tmp_path, trials=2)
     before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("checkpoint_*")}
-    again = swept(tmp_path, trials=2)
-    assert again == first
+    written = (first.folder / "trials.jsonl").read_bytes()
+    assert swept(tmp_path, trials=2) == first
+    assert (first.folder / "trials.jsonl").read_bytes() == written
     more = swept(tmp_path, trials=3)
     assert more.folder == first.folder
     assert more.trials[:2] == first.trials

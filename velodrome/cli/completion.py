@@ -140,7 +140,8 @@ def _train_words(verb: str) -> dict[str, str]:
         return {}
     from velodrome.training.settings import RunSettings
 
-    flags = {"--list": "list the recipes", "--dry-run": "show the plan, train nothing", "--json": "print JSON"}
+    flags = {"--list": "list the recipes", "--sweep": "try the values of settings that a YAML file names"}
+    flags |= {"--dry-run": "show the plan, train nothing", "--json": "print JSON"}
     return flags | {f"{name}=": "" for name in _dotted(RunSettings)}
 
 
