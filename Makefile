@@ -123,7 +123,11 @@ $(BENCH): $(TRAIN)
 	@touch $(BENCH)
 
 bench-train: $(BENCH)
-	@$(BIN)/python -m benchmarks.train --check --json results/train.json
+	@missed=0; \
+	$(BIN)/python -m benchmarks.train --check --json results/train.json || missed=1; \
+	$(BIN)/python -m benchmarks.train.solve --json results/train_solve.json || missed=1; \
+	$(BIN)/python -m benchmarks.train.threshold --json results/train_threshold.json || missed=1; \
+	exit $$missed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist results demo site .interop

@@ -7,21 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.summary import Json
 from benchmarks.train.cases import Case, Epochs, settings_of
 from velodrome.training import loop
 from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import phase_at, rollout_steps
 
 
-def epoch(run: Session) -> None:
-    """Roll out, learn, count, tell."""
+def epoch(run: Session) -> Json:
+    """Roll out, learn, count, tell; the line of metrics."""
     phase = phase_at(run.settings, run.step)
     steps = rollout_steps(phase, run.step, run.agents, run.buffer.horizon)
     stats, rollout, update = loop.epoch(run, phase, steps)
     run.step += steps * run.agents
     run.epoch += 1
     spent = run.account.add(phase.name, steps * run.agents, rollout, update)
-    loop.report(run, phase, stats, spent)
+    return loop.report(run, phase, stats, spent)
 
 
 @contextmanager

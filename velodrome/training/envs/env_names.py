@@ -50,7 +50,11 @@ KINDS = {
         wheels=("Python 3.11 on Linux x86_64", "Python 3.12 on Linux x86_64"),
     ),
     "memory": EnvKind(
-        f"{MEMORY}<steps>", f"{_HERE}.memory_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
+        f"{MEMORY}<steps>",
+        f"{_HERE}.memory_env",
+        "train",
+        lambda _: 1,
+        unused=("agents", "max_steps", "notes", *_STEPPED),
     ),
 }
 
