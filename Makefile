@@ -43,8 +43,8 @@ $(CONSUMERS): $(READY)
 train-setup: $(TRAIN)
 
 $(TRAIN): $(READY)
-	@echo "adding what training needs: torch, numba, gymnasium, tensorboard, wandb, optuna, mettagrid, Box2D, PettingZoo (once, one to two minutes)"
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,tensorboard,wandb,sweep,mettagrid,box2d,pettingzoo]"
+	@echo "adding what training needs: torch, numba, gymnasium, tensorboard, wandb, optuna, onnx, av, mettagrid, Box2D, PettingZoo (once, one to two minutes)"
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,tensorboard,wandb,sweep,onnx,video,mettagrid,box2d,pettingzoo]"
 	@$(BIN)/python -c 'from velodrome.training.envs.env_names import KINDS, no_wheel; why = no_wheel(KINDS["mettagrid"]); why and print(why)'
 	@touch $(TRAIN)
 

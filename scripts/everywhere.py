@@ -36,7 +36,7 @@ class Part:
 WHOLE = Part(
     "the whole suite",
     "-whole",
-    "local,math,parquet,dev,consumers,train,tensorboard,wandb,sweep,bench,mettagrid,box2d,pettingzoo",
+    "local,math,parquet,dev,consumers,train,tensorboard,wandb,sweep,onnx,video,bench,mettagrid,box2d,pettingzoo",
     ("pip",),
     (),
 )

@@ -37,6 +37,7 @@ VERBS = {
     "test": "whether an environment keeps the rules: answers, cheats, tools",
     "env": "add an environment of another project",
     "train": "teach a small policy by a scripted teacher, then PPO",
+    "policy": "what was trained: show, evaluate, export, film",
     "model": "pull and list local models, serve a scripted one",
     "config": "print the resolved configuration, secrets masked",
     "completion": "a script that completes commands in bash, zsh or fish",
@@ -46,7 +47,7 @@ GROUPS = {
     "look": ("view", "show", "metrics", "compare", "check", "judgements", "profile"),
     "exchange": ("data", "export", "import"),
     "environments": ("envs", "init", "test", "env"),
-    "train": ("train",),
+    "train": ("train", "policy"),
     "set up": ("model", "config", "completion"),
 }
 

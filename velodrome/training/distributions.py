@@ -115,9 +115,9 @@ def bounded(actions_B: Tensor, space: ActionSpace) -> Tensor:
     """
     if not space.continuous:
         return actions_B
-    low, high = (actions_B.new_tensor(each) for each in (space.low, space.high))
-    finite = (low.isfinite() & high.isfinite()).nonzero().squeeze(1)
-    scale, shift = torch.ones_like(low), torch.zeros_like(low)
-    scale[finite] = (high[finite] - low[finite]) / 2
-    shift[finite] = (high[finite] + low[finite]) / 2
+    spans = [
+        ((high - low) / 2, (high + low) / 2) if math.isfinite(high - low) else (1.0, 0.0)
+        for low, high in zip(space.low, space.high, strict=True)
+    ]
+    scale, shift, low, high = (actions_B.new_tensor(each) for each in (*zip(*spans, strict=True), space.low, space.high))
     return (actions_B * scale + shift).clamp(low, high)

@@ -26,6 +26,7 @@ from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
+Watch = Callable[[VectorEnv, NDArray[np.bool_]], None]
 
 MOST_STEPS = 100_000  # of an episode
 AT_ONCE = 256  # episodes
@@ -69,7 +70,7 @@ class Evaluation:
 class Actor(Protocol):
     """Acts for all agents at once."""
 
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]: ...
+    def act(self, obs_N: Array, begun_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array: ...
 
 
 @torch.no_grad()
@@ -97,11 +98,12 @@ class Student:
         self._generator = generator
         self._state: torch.Tensor | None = None
 
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def act(self, obs_N: Array, begun_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array:
         if begun_N.all():
             self._state = self._policy.initial_state(len(obs_N))
         obs, begun = (torch.from_numpy(each).to(self._device) for each in (obs_N, begun_N))
-        actions_N, self._state = choose(self._policy, obs, self._state, begun, None, self._generator)
+        mask = None if mask_NA is None else torch.from_numpy(mask_NA).to(self._device)
+        actions_N, self._state = choose(self._policy, obs, self._state, begun, mask, self._generator)
         return actions_N.cpu().numpy()
 
 
@@ -117,7 +119,7 @@ def evaluate(
     settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
 ) -> Json:
     """The student on layouts that training never sees: acting itself, then where the teacher leads."""
-    generator = None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
+    generator = evaluation_actions(settings, step, device)
     alone = play(settings, Student(policy, device, generator), episodes=episodes, stop=stop)
     greedy = settings.evaluator.greedy
     result = {**alone.as_json(), "greedy": greedy, "actions": "greedy" if greedy else "sampled"}
@@ -125,6 +127,11 @@ def evaluate(
         led = play(settings, Student(policy, device), episodes=episodes, led=True, stop=stop)
         result |= {"agreement": led.agreement, "agreement_alone": alone.agreement}
     return result
+
+
+def evaluation_actions(settings: RunSettings, step: int, device: torch.device) -> torch.Generator | None:
+    """What sampled actions of an evaluation are drawn with; None if they are greedy."""
+    return None if settings.evaluator.greedy else stream(settings.seed, "evaluation/actions", step, device)
 
 
 def evaluation_line(result: Json) -> str:
@@ -152,12 +159,23 @@ def layouts(settings: RunSettings, first: int, episodes: int) -> Iterator[tuple[
         yield env, None if teacher is None else TeacherActor(teacher, env.spec)
 
 
-def play(settings: RunSettings, actor: Actor, *, episodes: int, led: bool = False, stop: Stop = _never) -> Evaluation:
-    """Episodes of any actor, on the same layouts. `led`: the teacher's actions are taken."""
+def play(
+    settings: RunSettings,
+    actor: Actor,
+    *,
+    episodes: int,
+    led: bool = False,
+    stop: Stop = _never,
+    watch: Watch | None = None,
+) -> Evaluation:
+    """Episodes of any actor, on the same layouts. `led`: the teacher's actions are taken.
+
+    `watch` is called before each step with the environments and which of them are still in their first episode.
+    """
     parts = []
     for first in range(0, episodes, AT_ONCE):
         with layouts(settings, first, episodes) as (env, advisor):
-            parts.append(_first_episodes(env, actor, advisor, led=led, stop=stop))
+            parts.append(_first_episodes(env, actor, advisor, led=led, stop=stop, watch=watch))
     steps = sum(part.steps for part in parts)
     agreement = (
         None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
@@ -166,7 +184,9 @@ def play(settings: RunSettings, actor: Actor, *, episodes: int, led: bool = Fals
     return Evaluation(tuple(returns), tuple(lengths), agreement, sum(part.unfinished for part in parts))
 
 
-def _first_episodes(env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, led: bool, stop: Stop) -> Evaluation:
+def _first_episodes(
+    env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, led: bool, stop: Stop, watch: Watch | None
+) -> Evaluation:
     spec = env.spec
     begun_N = np.ones(spec.total, np.bool_)
     returns_E = np.zeros(spec.num_envs)
@@ -177,10 +197,12 @@ def _first_episodes(env: VectorEnv, actor: Actor, advisor: TeacherActor | None, 
         if stop():
             raise Stopped
         advised_N = advisor.act(env.obs, begun_N) if advisor else None
-        actions_N = actor.act(env.obs, begun_N)
+        actions_N = actor.act(env.obs, begun_N, env.action_mask)
+        if watch:
+            watch(env, playing_E)
         if advised_N is not None:
             playing_N = np.repeat(playing_E, spec.agents)
-            agreed += int((actions_N == advised_N)[playing_N].sum())
+            agreed += int((actions_N == advised_N).reshape(spec.total, -1).all(1)[playing_N].sum())
             counted_actions += int(playing_N.sum())
         env.step(advised_N if led and advised_N is not None else actions_N)
         begun_N = env.terminals | env.truncations

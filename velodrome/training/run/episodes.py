@@ -168,7 +168,7 @@ class _EpisodeBatch:
             start = clock()
             advised_N = advisor.act(env.obs, begun_N) if advisor else None
             taught = clock()
-            actions_N = student.act(env.obs, begun_N)
+            actions_N = student.act(env.obs, begun_N, env.action_mask)
             acted = clock()
             for e, one in recordings.items():
                 rows = slice(e * agents, (e + 1) * agents)

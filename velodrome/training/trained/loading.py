@@ -9,7 +9,7 @@ import glob
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,18 @@ def kept_weights(folder: Path) -> list[KeptWeights]:
         KeptWeights(path, steps[path], tuple(names[path]), evaluations.get(steps[path]))
         for path in sorted(names, key=lambda path: (steps[path], path))
     ]
+
+
+def describe_run(path: str | Path) -> Json:
+    """What a run is and what is kept of it, as JSON."""
+    folder = find_run(path)
+    if folder.is_file():
+        raise InputError(f"{path}: is one file; give the folder of the run")
+    policy = load_trained(folder)
+    how = policy.settings.policy
+    kept = [{**asdict(one), "path": str(one.path)} for one in kept_weights(folder)]
+    network = f"{policy.spec.layout}, {how.core}, {how.hidden} wide"
+    return {"run": str(folder), "env": policy.spec.name, "network": network, "step": policy.step, "kept": kept}
 
 
 def _chosen(folder: Path, which: str) -> KeptWeights:

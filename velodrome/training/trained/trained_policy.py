@@ -18,6 +18,8 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
 from velodrome.training.policy import Policy
 from velodrome.training.settings import RunSettings
+from velodrome.training.trained.exporting import SUFFIXES, Format, export_policy
+from velodrome.training.trained.videos import FPS, film_episodes
 
 Json = dict[str, Any]
 State = NDArray[np.float32]
@@ -85,6 +87,17 @@ class TrainedPolicy:
         evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
         settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
         return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
+
+    def export(self, path: str | Path, format: Format | None = None) -> Json:
+        """Write a file that takes observations and gives actions: TorchScript (`.pt`) or ONNX (`.onnx`)."""
+        kind = format or SUFFIXES.get(Path(path).suffix)
+        if kind not in SUFFIXES.values():
+            raise InputError(f"{path}: which format? torchscript (.pt) or onnx (.onnx)")
+        return export_policy(self.network, self.spec, self.step, Path(path), "onnx" if kind == "onnx" else "torchscript")
+
+    def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
+        """Play episodes of the evaluation and write one mp4 for each; returns their files, returns and lengths."""
+        return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
 
     def refuse_other(self, spec: Spec) -> None:
         """Refuse an environment whose observations or actions are not those of the policy."""

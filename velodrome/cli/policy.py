@@ -1,0 +1,159 @@
+"""`velo policy`: what a run has learned, evaluated, exported and filmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from velodrome.api.learning import load_policy
+from velodrome.cli.streams import say
+from velodrome.cli.tables import Row, ink, next_step, pairs, print_result
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
+from velodrome.errors import InputError
+from velodrome.settings.values import Count, FilePath, Text
+from velodrome.training.start import refuse_without_torch
+
+Json = dict[str, Any]
+
+
+class RunFlags(JsonFlag):
+    """The flags of `velo policy show`."""
+
+    run: FilePath = argument(title="RUN", description="the folder of a run, or the start of its name; or one file")
+
+
+class WhichFlags(RunFlags):
+    """What every other verb of a policy takes."""
+
+    which: Text = Field("last", description="last, best, the name of a phase for its end (taught: supervised), a step")
+
+
+class EvalFlags(WhichFlags):
+    """The flags of `velo policy eval`."""
+
+    episodes: Count = Field(100, description="episodes to play")
+    env: Text | None = Field(None, title="NAME", description="another environment that looks the same [the run's]")
+    sampled: bool = Field(False, description="sample the actions; otherwise as the run's evaluator.greedy says")
+
+
+class PolicyExportFlags(WhichFlags):
+    """The flags of `velo policy export`."""
+
+    output: FilePath = Field(title="FILE", description="the file to write")
+    format: Literal["torchscript", "onnx"] | None = Field(None, description="what to write [by the file's name]")
+
+
+class CheckFileFlags(JsonFlag):
+    """The flags of `velo policy check`."""
+
+    file: FilePath = argument(title="FILE", description="an exported policy")
+
+
+class FilmFlags(WhichFlags):
+    """The flags of `velo policy film`."""
+
+    episodes: Count = Field(1, description="episodes to film, the first ones of the evaluation")
+    output: FilePath | None = Field(None, title="FOLDER", description="where to write them [videos in the run's folder]")
+    fps: Count = Field(15, description="steps per second of film")
+
+
+VERB = Verb(
+    usage="velo policy show RUN\nvelo policy eval RUN [--which best] [--episodes 100]\n"
+    "velo policy export RUN -o FILE [--which best] [--format onnx]\nvelo policy check FILE\n"
+    "velo policy film RUN [--which best] [--episodes 3] [-o FOLDER]",
+    about="""\
+What a run has learned: list the weights that are kept, evaluate them, write them as TorchScript or ONNX, check such a
+file, or film episodes (mp4).""",
+    settings={
+        "flags of show": RunFlags,
+        "flags of eval": EvalFlags,
+        "flags of export": PolicyExportFlags,
+        "flags of check": CheckFileFlags,
+        "flags of film": FilmFlags,
+    },
+    more="""docs/training.md#a-policy describes policies, exported files and films.
+
+examples:
+  velo policy show train_dir/first
+  velo policy eval train_dir/first --which taught --episodes 512
+  velo policy export train_dir/first --which best -o policy.onnx
+  velo policy check policy.onnx
+  velo policy film train_dir/first --which best --episodes 3""",
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    what, *rest = argv or [""]
+    verbs = {"show": _show, "eval": _eval, "export": _export, "check": _check, "film": _film}
+    if what not in verbs:
+        raise InputError(f"velo policy {', '.join(verbs)}, not {what!r:.40} (see velo policy --help)")
+    verbs[what](rest)
+    return 0
+
+
+def _show(words: Sequence[str]) -> None:
+    flags = read_flags(RunFlags, words, "velo policy show")
+    refuse_without_torch("a policy")
+    from velodrome.training.trained.loading import describe_run
+
+    shown = describe_run(flags.run)
+
+    def drawn() -> str:
+        rows: list[Row] = [("run", shown["run"]), ("environment", shown["env"]), ("network", shown["network"])]
+        for one in shown["kept"]:
+            name = ink(", ".join(one["names"]), "bold") if one["names"] else "-"
+            rows.append((f"{one['step']:,}", f"{name}{_score(one['evaluation'])}"))
+        return f"{pairs(rows)}\n\n{next_step(f'velo policy eval {flags.run} --which last')}"
+
+    print_result(shown, drawn, as_json=flags.as_json)
+
+
+def _score(evaluation: Json | None) -> str:
+    if evaluation is None:
+        return ""
+    error = f" ± {evaluation['standard_error']:.2f}" if "standard_error" in evaluation else ""
+    how = "greedy" if evaluation["greedy"] else "sampled"
+    return f": return {evaluation['mean_return']:.2f}{error}, {how}, {evaluation['episodes']:,} episodes"
+
+
+def _eval(words: Sequence[str]) -> None:
+    flags = read_flags(EvalFlags, words, "velo policy eval")
+    policy = load_policy(flags.run, flags.which)
+    result = policy.evaluate(flags.episodes, env=flags.env, greedy=False if flags.sampled else None)
+    from velodrome.training.evaluate import evaluation_line
+
+    whole = {"file": str(policy.path), "step": policy.step, "env": flags.env or policy.spec.name, **result}
+    print_result(whole, lambda: f"agent step {policy.step:,}: {evaluation_line(result)}", as_json=flags.as_json)
+
+
+def _export(words: Sequence[str]) -> None:
+    flags = read_flags(PolicyExportFlags, words, "velo policy export")
+    about = load_policy(flags.run, flags.which).export(flags.output, flags.format)
+    print_result(about, lambda: _described(about), as_json=flags.as_json)
+
+
+def _check(words: Sequence[str]) -> None:
+    flags = read_flags(CheckFileFlags, words, "velo policy check")
+    refuse_without_torch("a policy")
+    from velodrome.training.trained.exporting import check_exported
+
+    about = check_exported(flags.file)
+    say("it acts as the policy that was exported")
+    print_result(about, lambda: _described(about), as_json=flags.as_json)
+
+
+def _described(about: Json) -> str:
+    inputs = ", ".join(f"{name} {one['dtype']} {one['shape']}" for name, one in about["inputs"].items())
+    trained = f"{about['env']}, {about['step']:,} agent steps"
+    outputs = ", ".join(about["outputs"])
+    return pairs([("file", about["file"]), ("policy", trained), ("inputs", inputs), ("outputs", outputs)])
+
+
+def _film(words: Sequence[str]) -> None:
+    flags = read_flags(FilmFlags, words, "velo policy film")
+    policy = load_policy(flags.run, flags.which)
+    films = policy.film(flags.output or policy.path.parent / "videos", flags.episodes, fps=flags.fps)
+    rows = [(one["file"], f"return {one['return']:.2f}, {one['length']:,} steps") for one in films]
+    print_result({"films": films}, lambda: pairs(rows), as_json=flags.as_json)
