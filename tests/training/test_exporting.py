@@ -143,7 +143,7 @@ def test_a_file_whose_weights_were_changed_is_refused(files: dict[str, Path]):
 def test_other_files_are_one_clear_line(tmp_path: Path, files: dict[str, Path]):
     scripted = tmp_path / "other.pt"
     module = torch.nn.Linear(2, 2)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="jit"):
         torch.jit.script(module).save(str(scripted))
     for path, words in (
         (scripted, "not one that velo policy export wrote"),

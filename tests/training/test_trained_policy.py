@@ -103,6 +103,7 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path, reference: Reference):
         (lambda: policy.act(obs, policy.initial_state(2)), ("state", "2 x 3 x 16", "2 x 2 x 16")),
         (lambda: policy.act(obs, starts=[True, False]), ("starts", "3")),
         (lambda: policy.act(obs, mask=np.ones((3, 99))), ("mask", f"3 x {policy.spec.actions.width}")),
+        (lambda: policy.act(obs, mask=np.zeros(policy.spec.actions.width)), ("mask", "no option")),
         (lambda: policy.evaluate(env="gymnasium:CartPole-v1"), ("extractor_hub_10", "CartPole")),
         (lambda: policy.evaluate(env="nonsense"), ("nonsense",)),
         (lambda: velodrome.load_policy(file), (str(file), "another network")),

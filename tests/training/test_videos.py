@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import av
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from small_run import Reference, trained
+from test_episodes import Lamp
 
 import velodrome
 from velodrome.errors import InputError
@@ -49,12 +52,16 @@ def test_letters_are_drawn_in_their_colours_and_the_film_keeps_them(tmp_path: Pa
     assert np.abs(shown[middle, middle] - picture[middle, middle]).max() < 40  # what the encoder costs
 
 
-def test_an_environment_that_draws_itself_is_filmed_as_it_does(tmp_path: Path):
-    more = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "trainer__total_timesteps": 64}
+def test_an_environment_that_draws_itself_is_filmed_as_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(gymnasium.registry, "Lamp-v0", EnvSpec("Lamp-v0", Lamp))
+    more = {"env__name": "gymnasium:Lamp-v0", "supervised__steps": 0, "trainer__total_timesteps": 64}
     policy = velodrome.load_policy(trained(tmp_path, **more).folder)
     (one,) = policy.film(tmp_path)
     frames = frames_of(one["file"])
-    assert (len(frames), frames[0].shape) == (one["length"], (400, 600, 3))
+    assert (len(frames), one["length"], frames[0].shape) == (12, 12, (300, 900, 3))
+    for at, frame in enumerate(frames):
+        lit = np.flatnonzero(frame[150, :, 0] > 128)
+        assert abs(lit.min() - 60 * at) <= 2  # where the lamp is in that step
 
 
 def test_an_odd_picture_gets_one_more_row_and_column_and_a_failure_leaves_no_file(tmp_path: Path):

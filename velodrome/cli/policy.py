@@ -55,7 +55,9 @@ class FilmFlags(WhichFlags):
     """The flags of `velo policy film`."""
 
     episodes: Count = Field(1, description="episodes to film, the first ones of the evaluation")
-    output: FilePath | None = Field(None, title="FOLDER", description="where to write them [videos in the run's folder]")
+    output: FilePath | None = Field(
+        None, title="FOLDER", description="where to write them [videos in the run's folder]"
+    )
     fps: Count = Field(15, description="steps per second of film")
 
 

@@ -190,7 +190,8 @@ def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
     elif extra.get("bare"):
         parser.add_argument(f"--{_dashed(name)}", dest=name, nargs="?", const="")
     else:
-        parser.add_argument(f"--{_dashed(name)}", dest=name)
+        short = [letter for letter, long in SHORT.items() if long == name]
+        parser.add_argument(*short, f"--{_dashed(name)}", dest=name)
 
 
 def plain_kind(kind: Any) -> Any:

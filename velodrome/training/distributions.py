@@ -119,5 +119,7 @@ def bounded(actions_B: Tensor, space: ActionSpace) -> Tensor:
         ((high - low) / 2, (high + low) / 2) if math.isfinite(high - low) else (1.0, 0.0)
         for low, high in zip(space.low, space.high, strict=True)
     ]
-    scale, shift, low, high = (actions_B.new_tensor(each) for each in (*zip(*spans, strict=True), space.low, space.high))
+    scale, shift, low, high = (
+        actions_B.new_tensor(each) for each in (*zip(*spans, strict=True), space.low, space.high)
+    )
     return (actions_B * scale + shift).clamp(low, high)

@@ -140,9 +140,7 @@ def evaluation_line(result: Json) -> str:
     words += f" (standard error {result['standard_error']:.2f})" if "standard_error" in result else ""
     words += f" over {counted(result['episodes'], 'episode')}"
     words += f", {result['unfinished']} without an end after {MOST_STEPS:,} steps" if "unfinished" in result else ""
-    return words + (
-        f", agreement of the likeliest action {result['agreement']:.1%}" if "agreement" in result else ""
-    )
+    return words + (f", agreement of the likeliest action {result['agreement']:.1%}" if "agreement" in result else "")
 
 
 def layout_seed(settings: RunSettings, first: int) -> int:

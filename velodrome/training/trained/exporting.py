@@ -92,7 +92,7 @@ def _write(policy: Policy, inputs: Mapping[str, Array], about: Json, path: Path)
     with torch.no_grad(), _quiet():
         program = torch.export.export(_ForExport(policy).eval(), arguments, dynamic_shapes=(axes,))
         if about["format"] == "torchscript":
-            traced = torch.jit.trace(program.module(), arguments, check_trace=False)
+            traced = torch.jit.trace(program.module(), arguments, check_trace=False)  # type: ignore[no-untyped-call]
             torch.jit.save(traced, str(path), _extra_files={_ABOUT: json.dumps(about).encode()})
             return
         after = [f"{name}_after" if name in inputs else name for name in about["outputs"]]  # names are used once
@@ -135,7 +135,7 @@ def _onnx(path: Path) -> tuple[str, Callable[[list[Array]], list[Array]]]:
 def _torchscript(path: Path) -> tuple[str, Callable[[list[Array]], list[Array]]]:
     extra = {_ABOUT: ""}
     with _quiet():
-        module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+        module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)  # type: ignore[no-untyped-call]
 
     def call(arrays: list[Array]) -> list[Array]:
         with torch.no_grad():

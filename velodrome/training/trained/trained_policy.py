@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from velodrome.training.policy import Policy
 from velodrome.training.settings import RunSettings
 from velodrome.training.trained.exporting import SUFFIXES, Format, export_policy
 from velodrome.training.trained.videos import FPS, film_episodes
+
+if TYPE_CHECKING:  # it needs gymnasium
+    from velodrome.training.trained.env_actor import EnvActor
 
 Json = dict[str, Any]
 State = NDArray[np.float32]
@@ -77,6 +80,14 @@ class TrainedPolicy:
         actions = actions_N.numpy()
         return (actions[0] if single else actions), None if after is None else after.numpy()
 
+    def for_env(self, env: Any) -> EnvActor:
+        """The policy for a Gymnasium environment: `act` takes its observations (a Dict, a choice, an image) as they are
+        and gives actions for its `step`. An environment that the policy was not made for is refused.
+        """
+        from velodrome.training.trained.env_actor import EnvActor
+
+        return EnvActor(self, env)
+
     def evaluate(self, episodes: int = 100, *, env: str | None = None, greedy: bool | None = None) -> Json:
         """Play episodes as the evaluation of the run does; `env` is another environment that looks the same."""
         changed = self.settings.env.model_copy(update={} if env is None else {"name": env})
@@ -93,7 +104,9 @@ class TrainedPolicy:
         kind = format or SUFFIXES.get(Path(path).suffix)
         if kind not in SUFFIXES.values():
             raise InputError(f"{path}: which format? torchscript (.pt) or onnx (.onnx)")
-        return export_policy(self.network, self.spec, self.step, Path(path), "onnx" if kind == "onnx" else "torchscript")
+        return export_policy(
+            self.network, self.spec, self.step, Path(path), "onnx" if kind == "onnx" else "torchscript"
+        )
 
     def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
         """Play episodes of the evaluation and write one mp4 for each; returns their files, returns and lengths."""
@@ -115,7 +128,10 @@ class TrainedPolicy:
 
     def _rows(self, obs: ArrayLike) -> tuple[Array, bool]:
         """Observations as the network reads them, and whether there was only one."""
-        seen, shape, dtype = np.asarray(obs), self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
+        shape, dtype = self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
+        if isinstance(obs, dict | tuple):
+            raise InputError("obs: expected an array; policy.for_env(env).act takes a Dict or a Tuple as it is")
+        seen = np.asarray(obs)
         single = seen.shape == shape
         if not single and seen.shape[1:] != shape:
             wanted = _by(shape)
@@ -137,9 +153,15 @@ class TrainedPolicy:
         return torch.from_numpy(memory)
 
     def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:
+        actions = self.spec.actions
+        if mask is None and actions.masked:
+            raise InputError(f"mask: expected {n} x {actions.width} flags: {self.spec.name} allows some options only")
         if mask is None:
             return None
-        return torch.from_numpy(_flags("mask", mask, (n, self.spec.actions.width)))
+        allowed = _flags("mask", mask, (n, actions.width))
+        if not np.logical_or.reduceat(allowed, np.cumsum((0, *actions.sizes[:-1])), 1).all():
+            raise InputError("mask: allows no option of a choice")
+        return torch.from_numpy(allowed)
 
 
 def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -1,0 +1,67 @@
+"""`velo policy` as it is typed: what it prints, and one line and exit code 2 for a mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_run import Reference, trained
+
+from velodrome.cli.main import main
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["policy", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_run_is_shown_evaluated_exported_checked_and_filmed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    result = trained(tmp_path, evaluator__evaluate_local=True, evaluator__epoch_interval=4)
+    run = tmp_path / "small"
+    code, out, _ = typed(capsys, "show", run)
+    shown = json.loads(out)
+    assert (code, shown["env"], shown["step"], shown["run"]) == (0, "extractor_hub_10", 1024, str(result.folder))
+    names = {name: one for one in shown["kept"] for name in one["names"]}
+    assert set(names) == {"best", "supervised", "last", "ppo"}
+    assert names["last"]["evaluation"] == result.evaluation
+    assert names["supervised"]["step"] == 512
+
+    code, out, _ = typed(capsys, "eval", run, "--episodes", 4)
+    assert code == 0
+    assert json.loads(out).items() >= {**(result.evaluation or {}), "step": 1024, "env": "extractor_hub_10"}.items()
+    sampled = json.loads(typed(capsys, "eval", run, "--which", "taught", "--episodes", 4, "--sampled")[1])
+    assert (sampled["step"], sampled["actions"]) == (512, "sampled")
+
+    for file, format in (("p.onnx", "onnx"), ("p.pt", "torchscript")):
+        code, out, _ = typed(capsys, "export", run, "--which", "best", "-o", tmp_path / file)
+        assert (code, json.loads(out)["format"]) == (0, format)
+        checked = typed(capsys, "check", tmp_path / file)
+        assert (checked[0], json.loads(checked[1])) == (0, json.loads(out))
+    code, out, _ = typed(capsys, "film", run, "--episodes", 1)
+    (film,) = json.loads(out)["films"]
+    assert (code, Path(film["file"]).parent) == (0, result.folder / "videos")
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(
+    tmp_path: Path, reference: Reference, capsys: pytest.CaptureFixture[str]
+):
+    folder = reference("mlp").folder
+    corrupt = tmp_path / "corrupt.onnx"
+    corrupt.write_bytes(b"\x08\x07nothing")
+    for words, meaning in (
+        (("nothing",), "show"),
+        (("show", tmp_path / "none"), "no such run"),
+        (("eval", folder, "--which", "best"), "not evaluated"),
+        (("eval", folder, "--env", "gymnasium:CartPole-v1"), "a policy for extractor_hub_10"),
+        (("export", folder, "-o", tmp_path / "x.txt"), "which format?"),
+        (("check", corrupt), "not a whole onnx file"),
+        (("check", folder / "settings.json"), ".onnx or .pt"),
+        (("film", folder, "--episodes", 300), "256"),
+    ):
+        code, out, err = typed(capsys, *words)
+        assert (code, out) == (2, "")
+        assert meaning in err.replace("\n      ", " "), err
+        assert err.count("velo:") == 1
