@@ -139,7 +139,7 @@ def _export(words: Sequence[str]) -> None:
 def _check(words: Sequence[str]) -> None:
     flags = read_flags(CheckFileFlags, words, "velo policy check")
     refuse_without_torch("a policy")
-    from velodrome.training.trained.exporting import check_exported
+    from velodrome.training.trained.exported_policy import check_exported
 
     about = check_exported(flags.file)
     say("it acts as the policy that was exported")

@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from velodrome.errors import InputError
-from velodrome.training.envs.interface import Spec
+from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, ObservationReader, mask_source
-
-if TYPE_CHECKING:
-    from velodrome.training.trained.trained_policy import State, TrainedPolicy
 
 
 class EnvActor:
-    """What `policy.for_env(env)` returns. An environment with other spaces than those of the run is refused."""
+    """What `policy.for_env(env)` returns; `choose` is the policy's `act`."""
 
-    def __init__(self, policy: TrainedPolicy, env: gymnasium.Env[Any, Any]) -> None:
-        if policy.settings.env.frame_stack > 1:
-            frames = policy.settings.env.frame_stack
-            raise InputError(f"env.frame_stack={frames}: stack {frames} observations yourself, and give them to act")
+    def __init__(self, env: gymnasium.Env[Any, Any], choose: Callable[..., tuple[Array, Any]], *, masked: bool) -> None:
         name = f"gymnasium:{env.spec.id}" if env.spec else type(env.unwrapped).__name__
-        masked = policy.spec.actions.masked
         method = env.has_wrapper_attr("action_masks")
         self._source = mask_source(env.observation_space, env.action_space, {}, method=method) if masked else None
         without = MASK if self._source == "observation" else None
         self._reader = ObservationReader(name, env.observation_space, without)
         self._writer = ActionWriter(name, env.action_space, masked=masked)
         self._mask = MaskReader(name, self._writer.actions)
-        self._policy, self._env = policy, env
-        policy.refuse_other(Spec(name, 1, 1, self._writer.actions, **self._reader.layout_fields()))
+        self._env, self._choose = env, choose
+        self.spec = Spec(name, 1, 1, self._writer.actions, **self._reader.layout_fields())
 
     def act(
         self,
         obs: Any,
-        state: State | None = None,
+        state: Array | None = None,
         *,
         info: dict[str, Any] | None = None,
         sample: bool = False,
         seed: int | None = None,
-    ) -> tuple[Any, State | None]:
+    ) -> tuple[Any, Array | None]:
         """The action for an observation of the environment, and the memory after it; without `state` one begins.
 
         `info` is needed where the environment has its `action_mask` there.
         """
         row = np.empty(self._reader.shape, self._reader.dtype)
         self._reader.write(obs, row)
-        mask = self._allowed(obs, info or {}) if self._policy.spec.actions.masked else None
-        action, state = self._policy.act(row, state, mask=mask, sample=sample, seed=seed)
+        mask = self._allowed(obs, info or {}) if self.spec.actions.masked else None
+        action, state = self._choose(row, state, mask=mask, sample=sample, seed=seed)
         return self._writer.write(action), state
 
-    def _allowed(self, obs: Any, info: dict[str, Any]) -> Any:
-        row = np.empty(self._policy.spec.actions.width, np.bool_)
+    def _allowed(self, obs: Any, info: dict[str, Any]) -> Array:
+        row = np.empty(self.spec.actions.width, np.bool_)
         if self._source == "observation":
             self._mask.write(obs[MASK], row)
         elif self._source == "method":

@@ -18,7 +18,7 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
 from velodrome.training.policy import Policy
 from velodrome.training.settings import RunSettings
-from velodrome.training.trained.exporting import SUFFIXES, Format, export_policy
+from velodrome.training.trained.exported_policy import SUFFIXES, Format, export_policy
 from velodrome.training.trained.videos import FPS, film_episodes
 
 if TYPE_CHECKING:  # it needs gymnasium
@@ -86,7 +86,12 @@ class TrainedPolicy:
         """
         from velodrome.training.trained.env_actor import EnvActor
 
-        return EnvActor(self, env)
+        frames = self.settings.env.frame_stack
+        if frames > 1:
+            raise InputError(f"env.frame_stack={frames}: stack {frames} observations yourself, and give them to act")
+        actor = EnvActor(env, self.act, masked=self.spec.actions.masked)
+        self.refuse_other(actor.spec)
+        return actor
 
     def evaluate(self, episodes: int = 100, *, env: str | None = None, greedy: bool | None = None) -> Json:
         """Play episodes as the evaluation of the run does; `env` is another environment that looks the same."""

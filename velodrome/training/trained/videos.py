@@ -18,7 +18,7 @@ from velodrome.training.envs.interface import VectorEnv
 from velodrome.training.evaluate import AT_ONCE, Student, evaluation_actions, play
 from velodrome.training.policy import Policy
 from velodrome.training.settings import RunSettings
-from velodrome.training.trained.exporting import refuse_missing
+from velodrome.training.trained.exported_policy import refuse_missing
 
 Json = dict[str, Any]
 Picture = NDArray[np.uint8]  # height x width x RGB

@@ -15,7 +15,7 @@ from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.evaluate import choose
 from velodrome.training.policy import Policy
 from velodrome.training.settings import PolicySettings
-from velodrome.training.trained.exporting import check_exported, export_policy, random_inputs, read_exported
+from velodrome.training.trained.exported_policy import check_exported, export_policy, random_inputs, read_exported
 
 LAYOUTS = {
     "tokens": {"obs_shape": (30,), "obs_dtype": "uint8", "window": 5, "codes": 7, "features": 5},
