@@ -70,7 +70,7 @@ class Categorical:
     def log_prob(self, actions_B: Tensor) -> Tensor:
         columns = torch.split(actions_B.view(len(actions_B), -1), 1, 1)
         parts = [each.gather(1, column) for each, column in zip(self._log_probs(), columns, strict=True)]
-        return torch.cat(parts, 1).sum(1)
+        return parts[0].squeeze(1) if self.single else torch.cat(parts, 1).sum(1)
 
     def entropy(self) -> Tensor:
         parts = [(each.exp() * each.clamp(min=torch.finfo(each.dtype).min)).sum(1) for each in self._log_probs()]

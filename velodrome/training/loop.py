@@ -123,7 +123,7 @@ def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Spa
     return stats, rollout, update
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def roll_out(run: Session, phase: Phase, steps: int) -> None:
     """Step all environments: one forward and one store per step."""
     part, env, buffer = run.timer, run.env, run.buffer

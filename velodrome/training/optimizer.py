@@ -36,7 +36,6 @@ class FlatAdam:
     def clipped_step(self, max_norm: float) -> Tensor:
         """Update the weights by a gradient of at most this length; returns the length it had."""
         norm: Tensor = torch.linalg.vector_norm(self._grad)
-        self._grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
         adam(
             [self._flat],
             [self._grad],
@@ -44,6 +43,7 @@ class FlatAdam:
             [self._square],
             [],
             [self._steps],
+            grad_scale=((norm + 1e-6) / max_norm).clamp(min=1.0),  # it divides the gradient
             fused=True,
             amsgrad=False,
             beta1=0.9,

@@ -21,6 +21,10 @@ def add_cells(base_NH: Tensor, obs_N: Tensor, table: Tensor, cells: int) -> Tens
     """Add to each row of `base_NH` (which may be changed) the rows of `table` for the codes in `obs_N[:, :cells]`."""
     if base_NH.device.type != "cpu" or torch.compiler.is_compiling():
         return base_NH + seen(obs_N[:, :cells], len(table) // cells).flatten(1).to(table.dtype) @ table
+    if not torch.is_grad_enabled():
+        out_NH = base_NH.float()
+        add_rows(obs_N.numpy(), table.detach().numpy(), cells, out_NH.numpy())
+        return out_NH
     added: Tensor = _AddCells.apply(base_NH.float(), obs_N, table, cells)  # type: ignore[no-untyped-call]
     return added
 
