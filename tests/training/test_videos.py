@@ -64,6 +64,16 @@ def test_an_environment_that_draws_itself_is_filmed_as_it_does(tmp_path: Path, m
         assert abs(lit.min() - 60 * at) <= 2  # where the lamp is in that step
 
 
+def test_a_vector_environment_of_gymnasiums_is_filmed_as_it_draws_itself(tmp_path: Path):
+    more = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "trainer__total_timesteps": 64}
+    policy = velodrome.load_policy(trained(tmp_path, **more).folder)
+    films = policy.film(tmp_path, 2)
+    for one in films:
+        frames = frames_of(one["file"])
+        assert (len(frames), frames[0].shape) == (one["length"], (400, 600, 3))
+        assert not np.array_equal(frames[0], frames[-1])
+
+
 def test_an_odd_picture_gets_one_more_row_and_column_and_a_failure_leaves_no_file(tmp_path: Path):
     picture = np.arange(15 * 21 * 3, dtype=np.uint8).reshape(15, 21, 3)
     with Video(tmp_path / "odd.mp4", 5) as film:

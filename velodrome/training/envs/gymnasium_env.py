@@ -35,6 +35,8 @@ from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
 
+_DRAWN_AT_ONCE = 32  # a vector environment draws all of its environments or none
+
 
 def make(settings: EnvSettings) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
@@ -183,6 +185,9 @@ class GymnasiumVector(ResetOnly):
         self._theirs = blame(InputError, where)  # for anything raised by their code
         self.action_names: list[str] = []  # unknown
         self.palette = PALETTE
+        self._pictures: Any = None  # of all environments, drawn once per step
+        if settings.num_envs <= _DRAWN_AT_ONCE and "rgb_array" in envs.metadata.get("render_modes", ()):
+            envs.unwrapped.render_mode = "rgb_array"
 
     def reset(self, seed: int) -> None:
         self._begin_counting()
@@ -200,11 +205,20 @@ class GymnasiumVector(ResetOnly):
                 self._reader.write(infos["final_obs"][e], self.final_obs[e])
 
     def _show(self, seen_N: Any) -> None:
+        self._pictures = None
         for seen, row in zip(seen_N, self.obs, strict=True):
             self._reader.write(seen, row)
 
     def letters(self, env: int) -> NDArray[np.uint8]:
         return letters_of(plain_picture(self.spec, self.obs[env]))
+
+    def picture(self, env: int) -> NDArray[np.uint8] | None:
+        try:
+            if self._pictures is None and self._envs.unwrapped.render_mode == "rgb_array":
+                self._pictures = self._envs.render()
+            return None if self._pictures is None else as_picture(self._pictures[env])
+        except gymnasium.error.Error:  # its renderer is not installed
+            return None
 
     def close(self) -> None:
         self._envs.close()
