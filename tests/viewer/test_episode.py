@@ -106,6 +106,17 @@ def test_what_is_wrong_with_it_is_reported_with_its_place(changed: Json, where: 
     assert why.startswith(where)
 
 
+def test_an_action_of_several_numbers_is_shown_with_all_of_them():
+    episode = read(actions=[[[0.25, -1.5], [2, 0]], [[1e-9, 3.0], [0.0, 0.123456]]], teacher_actions=None)
+    part = episode_part(episode)
+    assert isinstance(episode, Episode)
+    assert part is not None
+    shown = [[cell["action"] for cell in row["agents"]] for row in part["table"]]
+    assert shown == [["0.25, -1.5", "2, 0"], ["1e-09, 3", "0, 0.1235"]]
+    for bad in ([[[1, "x"], [2]]] * 2, [[[1] * 65, [2]]] * 2, [[[[1]], [2]]] * 2):
+        assert isinstance(read(actions=bad), str)
+
+
 def test_a_long_episode_is_cut_to_what_a_page_can_hold():
     frames = [["."], *([{"at": [], "put": ""}] * 20_000)]
     long = read_episode({"episode": {"agents": 1, "palette": {".": "#eeeeee"}, "frames": frames}})

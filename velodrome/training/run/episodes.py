@@ -106,8 +106,8 @@ class Recording:
         self.film = Film(pictures)
         self.frames: list[list[str] | Json] = []
         self._last: NDArray[np.uint8] | None = None
-        self.actions: list[list[int]] = []
-        self.teacher_actions: list[list[int]] = []
+        self.actions: list[list[Any]] = []
+        self.teacher_actions: list[list[Any]] = []
         self.rewards: list[list[float]] = []
         self._pack = zlib.compressobj() if observations else None
         self._packed = bytearray()

@@ -35,8 +35,8 @@ _ENDS = {
     "unfinished": "it was left before it ended",
 }
 
-Action = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 Reward = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+Action = Annotated[int, Field(gt=-(2**31), lt=2**31)] | Annotated[list[Reward], Field(max_length=64)]  # one or several
 Letter = Annotated[str, Field(min_length=1, max_length=1)]
 Colour = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 
@@ -105,8 +105,8 @@ class Episode:
     steps: int
     ended: str
     names: list[str]
-    actions: list[list[int]] | None
-    taught: list[list[int]] | None
+    actions: list[list[Action]] | None
+    taught: list[list[Action]] | None
     rewards: list[list[float]] | None
     pictures: Pictures | None
     shown: int
@@ -158,7 +158,7 @@ def _episode(value: Json) -> Episode:
         raise _Flaw("its columns have no steps, or not the same number of them")
     (steps,) = lengths
     agents, shown = shape.agents, min(steps, MOST_STEPS, max(1, MOST_ENTRIES // shape.agents))
-    columns: dict[str, Sequence[Sequence[float]] | None] = {
+    columns: dict[str, Sequence[Sequence[Action | Reward]] | None] = {
         "actions": shape.actions,
         "teacher_actions": shape.teacher_actions,
         "rewards": shape.rewards,

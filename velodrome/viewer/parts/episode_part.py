@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Episode, OwnPictures, Pictures
+from velodrome.viewer.parts.episode import ALPHABET, Action, Episode, OwnPictures, Pictures
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -138,7 +138,9 @@ def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list
     means = _means(episode)[:listed]
     running = list(accumulate(means))
 
-    def named(action: int) -> str:
+    def named(action: Action) -> str:
+        if isinstance(action, list):
+            return ", ".join(f"{number:.4g}" for number in action)
         return names[action] if 0 <= action < len(names) else str(action)
 
     def cell(step: int, agent: int) -> Json:

@@ -11,7 +11,7 @@ function player(root) {
   let timer = null;
 
   const told = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
-  const named = (action) => film.names[action] ?? String(action);
+  const named = (action) => Array.isArray(action) ? action.map(told).join(", ") : film.names[action] ?? String(action);
 
   // What every agent and their mean have had, after each step.
   const mean = [];
