@@ -127,7 +127,9 @@ def plan_json(resolved: ResolvedRun) -> Json:
     settings = resolved.settings
     return {
         "recipe": resolved.recipe.name,
-        "settings": settings.model_dump(exclude={"losses"} if not settings.losses else None),
+        "settings": settings.model_dump(
+            exclude={each for each in ("losses", "curriculum") if not getattr(settings, each)}
+        ),
         "changed": {name: {"from": old, "to": new} for name, (old, new) in resolved.changed().items()},
         "plan": _plan(settings),
         "folder": str(run_folder(settings)),

@@ -91,6 +91,7 @@ def run_training(
                     run.keep(f"phase_{phase.name}")
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
                 line = report(run, phase, stats, spent)
+                run.enter_stage()
                 if dashboard:
                     dashboard.show(run.step, phase.name, run.account, line)
                 if settings.evaluator.evaluate_local and _due(run, settings.evaluator.epoch_interval):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from velodrome.errors import InputError
 from velodrome.timing.report import counted
+from velodrome.training.assignments import apply
 from velodrome.training.envs.env_names import agents_problem, kind_of
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
 
@@ -34,8 +35,33 @@ class Phase:
 def phase_at(settings: RunSettings, step: int) -> Phase:
     """The phase of the agent step that follows `step` of them."""
     terms, total = settings.loss_terms(), settings.trainer.total_timesteps
-    gates = [gate for term in terms for gate in (term.start, term.until) if step < gate < total]
+    gates = [gate for term in terms for gate in (term.start, term.until)]
+    gates = [gate for gate in (*gates, *_stage_ends(settings)) if step < gate < total]
     return Phase(tuple(term for term in terms if term.start <= step < term.until), min([*gates, total]))
+
+
+def env_at(settings: RunSettings, step: int) -> EnvSettings:
+    """The environments after `step` agent steps: those of the curriculum's stage, then the run's own."""
+    stages = [stage for stage in settings.curriculum.values() if step < stage.until]
+    return apply(settings.env, min(stages, key=lambda stage: stage.until).env) if stages else settings.env
+
+
+def _stage_ends(settings: RunSettings) -> list[int]:
+    return [stage.until for stage in settings.curriculum.values()]
+
+
+def _stage_problems(settings: RunSettings) -> Iterator[str]:
+    for name, stage in settings.curriculum.items():
+        try:
+            changed = apply(settings.env, stage.env)
+        except InputError as error:
+            yield from (f"curriculum.{name}.env: {line}" for line in error.problems)
+            continue
+        for key in ("num_envs", "agents"):
+            if getattr(changed, key) != getattr(settings.env, key):
+                yield f"curriculum.{name}.env: {key} must stay the same in all stages"
+    if len(set(_stage_ends(settings))) < len(settings.curriculum):
+        yield "curriculum: two stages end at the same step"
 
 
 def horizon(settings: RunSettings, agents: int) -> int:
@@ -86,7 +112,7 @@ def conflicts(settings: RunSettings) -> list[str]:
     """Settings that are valid one by one and cannot be trained together, as far as no environment is needed to tell."""
     env = settings.env
     crowded = agents_problem(env.name, env.agents)
-    problems = [crowded] if crowded else []
+    problems = [*([crowded] if crowded else []), *_stage_problems(settings)]
     taught = sorted({term.name for term in settings.loss_terms() if term.needs_teacher})
     if taught and not kind_of(env.name).teacher:
         way = "set supervised.steps=0 supervised.keep_steps=0"

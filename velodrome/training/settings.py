@@ -192,6 +192,13 @@ class OutputSettings(Settings):
     )
 
 
+class CurriculumStage(Settings):
+    """The first part of a run, with other environments. The stage of a step is the one that ends next."""
+
+    until: int = Field(ge=1, description="agent step at which the stage ends")
+    env: dict[str, Any] = Field({}, description="settings of env that differ until then")
+
+
 class RunSettings(Settings):
     """A whole run."""
 
@@ -202,6 +209,7 @@ class RunSettings(Settings):
     supervised: SerializeAsAny[ActionSupervisedAndCriticConfig] = ActionSupervisedAndCriticConfig()
     ppo: SerializeAsAny[PPOSettings] = PPOSettings()
     losses: Mapping[str, SerializeAsAny[LossSettings]] = Field({}, description="further losses of a recipe, by name")
+    curriculum: Mapping[str, CurriculumStage] = Field({}, description="stages of a recipe, by name")
     trainer: SerializeAsAny[TrainerSettings] = TrainerSettings()
     evaluator: SerializeAsAny[EvaluatorConfig] = EvaluatorConfig()
     output: SerializeAsAny[OutputSettings] = OutputSettings()

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ from velodrome.training.run.sinks import Sinks
 from velodrome.training.run.time_account import TimeAccount
 from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
-from velodrome.training.schedule import horizon, phase_at
-from velodrome.training.settings import LossTerm, RunSettings, TrainerSettings
+from velodrome.training.schedule import env_at, horizon, phase_at
+from velodrome.training.settings import EnvSettings, LossTerm, RunSettings, TrainerSettings
 from velodrome.training.timed import PartTimer, TeacherActor
 
 Say = Callable[[str], None]
@@ -51,6 +51,7 @@ class Session:
     folder: Path
     say: Say
     device: torch.device
+    stage: EnvSettings  # of `env`
     env: VectorEnv
     teacher: TeacherActor | None
     policy: Policy
@@ -139,6 +140,19 @@ class Session:
         if self.scaler is not None:
             self.scaler.reset()
 
+    def enter_stage(self) -> None:
+        """The environments of this step of the curriculum, if they are others: made anew, and reset."""
+        stage = env_at(self.settings, self.step)
+        if stage == self.stage:
+            return
+        env = make_env(stage, 0)
+        if replace(env.spec, name=self.env.spec.name) != self.env.spec:
+            env.close()
+            raise InputError(f"curriculum: {stage.name} at agent step {self.step:,} has other observations or actions")
+        self.env.close()
+        self.stage, self.env, self.teacher = stage, env, _teacher(self.settings, stage, env, self.timer)
+        self.reset()
+
     def keep_best(self, result: dict[str, Any]) -> None:
         """Keep the weights if no evaluation had a higher mean return. Greedy and sampled ones are never compared."""
         kind = "best" if result["greedy"] else "best_sampled"
@@ -226,7 +240,8 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     """A run at its start, or where its last checkpoint left it."""
     state = checkpoint.latest(folder, say)
     device = _device(settings.trainer)
-    env = make_env(settings.env, stream_seed(settings.seed, "environment", 0) % 2**31)
+    stage = env_at(settings, state["step"] if state else 0)
+    env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
     with ExitStack() as undo:
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
@@ -234,7 +249,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         sinks = Sinks(settings, folder, state["step"] if state else 0, say)
         undo.callback(sinks.close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
-        teacher = _teacher(settings, env, timer)
+        teacher = _teacher(settings, stage, env, timer)
         policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
         compiled = settings.trainer.compile
         run = Session(
@@ -242,6 +257,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             folder=folder,
             say=say,
             device=device,
+            stage=stage,
             env=env,
             teacher=teacher,
             policy=policy,
@@ -267,12 +283,12 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     return run
 
 
-def _teacher(settings: RunSettings, env: VectorEnv, timer: PartTimer) -> TeacherActor | None:
+def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: PartTimer) -> TeacherActor | None:
     if not any(term.needs_teacher for term in settings.loss_terms()):
         return None
-    teacher = make_teacher(settings.env, env)
+    teacher = make_teacher(stage, env)
     if teacher is None:
-        raise InputError(f"{settings.env.name}: has no teacher; set supervised.steps=0 supervised.keep_steps=0")
+        raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.keep_steps=0")
     return TeacherActor(teacher, env.spec, timer)
 
 

@@ -1,0 +1,83 @@
+"""A curriculum: other environments for the first part of a run, changed at exact steps and resumed bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import metrics, same, small, weights
+
+import velodrome
+from velodrome.errors import InputError
+from velodrome.training.loop import TrainingResult, run_training
+from velodrome.training.recipes import make_recipe, resolve
+from velodrome.training.run.checkpoint import checkpoints
+from velodrome.training.schedule import env_at
+from velodrome.training.settings import CurriculumStage, RunSettings
+
+STAGES = {
+    "near": CurriculumStage(until=256, env={"name": "extractor_hub_8", "max_steps": 8}),
+    "far": CurriculumStage(until=600, env={"max_steps": 12}),
+}
+
+
+def with_stages(folder: Path, stages: dict[str, CurriculumStage] = STAGES, **more: Any) -> RunSettings:
+    return small(folder, **more).model_copy(update={"curriculum": stages})
+
+
+def trained(folder: Path, stages: dict[str, CurriculumStage] = STAGES, **more: Any) -> TrainingResult:
+    return run_training(with_stages(folder, stages, **more))
+
+
+def test_each_stage_has_its_environments_until_its_last_step(tmp_path: Path):
+    settings = with_stages(tmp_path)
+    names = [(env_at(settings, step).name, env_at(settings, step).max_steps) for step in (0, 255, 256, 599, 600, 9_999)]
+    near, far, own = ("extractor_hub_8", 8), ("extractor_hub_10", 12), ("extractor_hub_10", 24)
+    assert names == [near, near, far, far, own, own]
+    lines = metrics(run_training(settings).folder)
+    assert [line["step"] for line in lines if line["step"] in (256, 600)] == [256, 600]  # rollouts end there
+    lengths = {
+        (line["step"] > 256) + (line["step"] > 600): line["rollout_length"] for line in lines if "rollout_length" in line
+    }
+    assert lengths == {0: 8.0, 1: 12.0, 2: 24.0}
+
+
+@pytest.mark.parametrize("core", ["mlp", "lstm"])
+@pytest.mark.parametrize("step", [192, 256, 448, 600, 792])
+def test_a_run_that_resumes_in_any_stage_ends_with_the_same_weights(tmp_path: Path, step: int, core: str):
+    whole = trained(tmp_path / "whole", policy__core=core)
+    half = trained(tmp_path / "half", policy__core=core, trainer__total_timesteps=step)
+    assert checkpoints(half.folder)[-1].name == f"checkpoint_{step:012d}.pt"
+    assert same(weights(whole.folder), weights(trained(tmp_path / "half", policy__core=core).folder))
+
+
+def test_a_stage_changes_what_is_learned_and_the_folder_but_not_the_evaluation(tmp_path: Path):
+    with_it = trained(tmp_path, evaluator__evaluate_local=True)
+    without = trained(tmp_path, {}, evaluator__evaluate_local=True)
+    assert with_it.folder != without.folder
+    assert not same(weights(with_it.folder), weights(without.folder))
+    assert with_it.evaluation is not None
+    assert with_it.evaluation["mean_length"] == 24.0
+    assert velodrome.load_policy(with_it.folder) is not None
+
+
+BAD = [
+    (CurriculumStage(until=9, env={"max_step": 8}), r'curriculum.a.env: unknown key "max_step"; .*"max_steps"'),
+    (CurriculumStage(until=9, env={"max_steps": 1}), r"curriculum.a.env: max_steps: expected a whole number from 8"),
+    (CurriculumStage(until=9, env={"num_envs": 2}), r"curriculum.a.env: num_envs must stay the same"),
+]
+
+
+@pytest.mark.parametrize(("stage", "message"), BAD)
+def test_a_mistake_in_a_stage_is_one_line(stage: CurriculumStage, message: str):
+    recipe = make_recipe("mine", lambda: RunSettings(curriculum={"a": stage}))
+    with pytest.raises(InputError, match=message) as raised:
+        resolve(recipe, {})
+    assert len(raised.value.problems) == 1
+
+
+def test_environments_that_look_different_are_refused_where_they_would_be_entered(tmp_path: Path):
+    stages = {"a": CurriculumStage(until=64, env={"name": "gymnasium:CartPole-v1", "agents": 2})}
+    with pytest.raises(InputError, match="extractor_hub_10 at agent step 64 has other observations or actions"):
+        run_training(with_stages(tmp_path, stages, supervised__steps=0))
