@@ -37,9 +37,8 @@ def test_each_stage_has_its_environments_until_its_last_step(tmp_path: Path):
     assert names == [near, near, far, far, own, own]
     lines = metrics(run_training(settings).folder)
     assert [line["step"] for line in lines if line["step"] in (256, 600)] == [256, 600]  # rollouts end there
-    lengths = {
-        (line["step"] > 256) + (line["step"] > 600): line["rollout_length"] for line in lines if "rollout_length" in line
-    }
+    ended = [line for line in lines if "rollout_length" in line]
+    lengths = {(line["step"] > 256) + (line["step"] > 600): line["rollout_length"] for line in ended}
     assert lengths == {0: 8.0, 1: 12.0, 2: 24.0}
 
 

@@ -148,7 +148,7 @@ def read_policy(path: Path) -> TrainedPolicy:
 
 def _read_settings(data: Json) -> RunSettings:
     """The settings of a run without what a recipe's own classes have added."""
-    groups = {name: value for name, value in data.items() if name != "losses"}
+    groups = {name: value for name, value in data.items() if name not in ("losses", "curriculum")}
     defaults = RunSettings()
     for name, value in groups.items():
         if isinstance(value, dict):
