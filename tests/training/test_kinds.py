@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+import torch
 from small_run import same, small, weights
 from toy_envs import ACTIONS, OBSERVATIONS
 
@@ -47,6 +48,15 @@ def test_every_action_is_trained_on(tmp_path: Path, action: str, core: str) -> N
     assert result.finished
     episode = orjson.loads((result.folder / "episodes.jsonl").read_bytes().splitlines()[0])["episode"]
     assert len(episode["actions"]) == 8
+
+
+@pytest.mark.parametrize("core", ["mlp", "lstm"])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_is_trained_on_in_half_precision(tmp_path: Path, action: str, core: str) -> None:
+    more = {"evaluator__evaluate_local": False, "output__episodes": 0, "trainer__mixed_precision": True}
+    result = trained(tmp_path, env__options={"action": action, "observation": "dict"}, policy__core=core, **more)
+    assert result.finished
+    assert all(weight.dtype != torch.bfloat16 for weight in weights(result.folder).values())
 
 
 @pytest.mark.parametrize("action", ["discrete", "multi"])
