@@ -22,7 +22,7 @@ from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import Phase, phase_at
 from velodrome.training.settings import OutputSettings, ProfilerSettings, RunSettings
 
-_PROBE_S, _MOST_TURNS = 0.3, 50
+_PROBE_S, _MOST_TURNS, _PROBED = 0.3, 50, 4096  # the last: agent steps at once
 _STEPS = 2  # one would leave advantages without a standard deviation
 
 
@@ -75,21 +75,25 @@ def _compile(run: Session) -> None:
     run.optimizer.zero_grad()
 
 
-def _minibatch(run: Session) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the student reads in an update, in the shapes of the run: the current observations, repeated."""
+def _minibatch(run: Session, most: int = 10**9) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """What the student reads in an update, in the shapes of the run: the current observations, repeated.
+
+    With `most` about so many agent steps, if a minibatch has more.
+    """
     length = run.buffer.segment
     segments = run.buffer.horizon * run.agents // length
     columns = -(-segments // -(-segments // max(1, run.settings.trainer.minibatch_size // length)))
+    columns = max(1, min(columns, most // length))
     obs_N, _ = run.inputs()
     rows = torch.arange(length * columns, device=run.device) % len(obs_N)
     state = run.policy.initial_state(columns)
     begun_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
-    return obs_N[rows].unflatten(0, (length, columns)), begun_LC, state
+    return obs_N[rows].view(length, columns, *obs_N.shape[1:]), begun_LC, state
 
 
 def precision_line(run: Session) -> str:
     """How long bfloat16 takes on this CPU, measured in turn with float32. It changes no weight, gradient or stream."""
-    batch, weights = _minibatch(run), list(run.policy.parameters())
+    batch = _minibatch(run, most=_PROBED)
     least_s = {True: inf, False: inf}
     began = time.perf_counter()
     for turn in range(_MOST_TURNS):
@@ -97,15 +101,15 @@ def precision_line(run: Session) -> str:
             start = time.process_time()  # other programs do not count
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 outputs_LCO, values_LC = run.policy.sequence(*batch)
-            torch.autograd.grad(outputs_LCO.sum() + values_LC.sum(), weights, allow_unused=True)
+            torch.autograd.backward(outputs_LCO.sum() + values_LC.sum())
             if turn:  # the first is slower
                 least_s[half] = min(least_s[half], time.process_time() - start)
         if turn and time.perf_counter() - began > _PROBE_S:
             break
-    factor = least_s[True] / least_s[False]
+    run.optimizer.zero_grad()
+    factor = round(least_s[True] / least_s[False], 2)
     steps = counted(batch[0].shape[:2].numel(), "agent step")
-    line = (
-        f"on this CPU bfloat16 takes {factor:.2f} times as long as float32 (measured: forward and backward of {steps})"
-    )
+    line = f"on this CPU bfloat16 takes {factor} times as long as float32"
+    measured = f"measured: forward and backward of {steps}"
     way = "; trainer.mixed_precision=False is faster" if factor > 1 else ""
-    return f"trainer.mixed_precision=True: {line}{way}"
+    return f"trainer.mixed_precision=True: {line} ({measured}){way}"
