@@ -301,7 +301,7 @@ def test_the_command_prints_the_best_as_words_that_train_it_again(tmp_path: Path
     assert (result["finished"], result["trials"], result["failed"]) == (True, 2, 0)
     assert f"trial {best['trial']}: {best['words']}" in planned_text
     assert f"1  {best['trial']}" in err
-    assert best["words"] in err
+    assert f"\nbest: {best['words']}\n" in err
     assert best["words"] == f"trainer.learning_rate={best['values']['trainer.learning_rate']}"
     folder = Path(result["folder"]) / best["runs"][0]["folder"]
     assert main(["profile", str(folder)]) == 0

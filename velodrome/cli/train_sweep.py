@@ -75,5 +75,6 @@ def ranking_table(result: SweepResult) -> str:
         lines.append(f"{counted(len(failed), 'trial')} failed, as trial {failed[0].trial}: {failed[0].reason}")
     best = result.best
     if best is not None:
+        lines.append(f"best: {best.words}")
         lines.append(next_step(f"velo view {shlex.quote(str(result.folder / best.runs[0]['folder']))}"))
     return "\n".join(lines)
