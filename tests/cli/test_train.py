@@ -98,7 +98,7 @@ def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.
 def test_agents_that_only_the_environment_knows_are_not_counted(capsys: pytest.CaptureFixture[str]):
     some = ["env.name=mettagrid:some", "supervised_steps=0"]
     assert main(["train", THINKY, *some, "--dry-run"]) == 0
-    assert "agents  known once the mission is loaded" in capsys.readouterr().out
+    assert "agents  known once the environment is loaded" in capsys.readouterr().out
     assert main(["train", THINKY, *some, "--dry-run", "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out)["plan"] is None
 

@@ -34,6 +34,12 @@ class Minibatch:
     values_B: Tensor
     advantages_B: Tensor
     returns_B: Tensor
+    kept_B: Tensor | None = None  # the rows of L x C that B consists of, where agents may have left; None: all
+
+    def kept(self, outputs_LC: Tensor) -> Tensor:
+        """What the student returned for B."""
+        outputs_B = outputs_LC.flatten(0, 1)
+        return outputs_B if self.kept_B is None else outputs_B.index_select(0, self.kept_B)
 
 
 class Buffer:
@@ -53,6 +59,7 @@ class Buffer:
         acted = torch.zeros(*shape, *act.shape, dtype=getattr(torch, act.dtype), device=device)
         self.actions, self.teacher_actions = acted, torch.zeros_like(acted)
         self.mask = torch.ones(*shape, act.width, dtype=torch.bool, device=device) if act.masked else None
+        self.alive = torch.ones(shape, dtype=torch.bool, device=device) if spec.leavers else None
         self.obs = torch.zeros(*shape, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype), device=device)
         self.rewards = torch.zeros(shape, device=device)
         self.final_values = torch.zeros(shape, device=device)
@@ -78,6 +85,7 @@ class Buffer:
         values: Values,
         teacher_actions: Values | None = None,
         mask: Values | None = None,
+        alive: Values | None = None,
         state: Tensor | None = None,
     ) -> None:
         """What was seen and done in step `t`; `begun` and `state` are the inputs of the student."""
@@ -90,6 +98,8 @@ class Buffer:
             self._put("teacher_actions", t, teacher_actions)
         if mask is not None:
             self._put("mask", t, mask)
+        if alive is not None:
+            self._put("alive", t, alive)
         if self._states is not None and t % self.segment == 0:
             assert state is not None, "a student with memory has a state"
             self._states[t // self.segment].copy_(state.transpose(0, 1))
@@ -120,6 +130,11 @@ class Buffer:
         self.advantages[:steps].copy_(advantages_TN)
         self.returns[:steps].copy_(returns_TN)
 
+    def seen(self) -> Tensor:
+        """Every observation that an agent acted on."""
+        obs_TN = self.obs[: self.steps]
+        return obs_TN.flatten(0, 1) if self.alive is None else obs_TN[self.alive[: self.steps]]
+
     def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Minibatch]:
         """Everything once, shuffled, in parts of nearly equal size: at most `size` agent steps, or one segment."""
         whole, rest = divmod(self.steps, self.segment)
@@ -138,9 +153,15 @@ class Buffer:
         total = count * columns
         if not total:
             return []
-        dealt = torch.randperm(total, generator=generator, device=generator.device).to(self._device) + first * columns
+        dealt = torch.randperm(total, generator=generator, device=generator.device).to(self._device)
+        if self.alive is not None:  # a segment in which nobody acted is left out
+            start = first * self.segment
+            acted = self.alive[start : start + count * length].view(count, length, columns).any(1).flatten()
+            dealt = dealt[acted[dealt]]
         per_part = max(1, size // length)
-        return [(segments_C, length) for segments_C in dealt.tensor_split(-(-total // per_part))]
+        return [
+            (segments_C, length) for segments_C in (dealt + first * columns).tensor_split(-(-len(dealt) // per_part))
+        ]
 
     def _batch(self, segments_C: Tensor, length: int) -> Minibatch:
         columns = self.obs.shape[1]
@@ -154,12 +175,15 @@ class Buffer:
         if self._states is not None:
             begun_LC = self.begun.flatten()[rows_B].view(shape)
             state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
-        kept = (self.obs, self.actions, self.teacher_actions)
-        obs_B, actions_B, teacher_B = (each.flatten(0, 1).index_select(0, rows_B) for each in kept)
+        obs_LC = self.obs.flatten(0, 1).index_select(0, rows_B).view(*shape, *self.obs.shape[2:])
+        kept_B = None
+        if self.alive is not None:
+            kept_B = self.alive.flatten()[rows_B].nonzero().squeeze(1)
+            rows_B = rows_B[kept_B]
+        actions_B, teacher_B = (e.flatten(0, 1).index_select(0, rows_B) for e in (self.actions, self.teacher_actions))
         mask_BA = None if self.mask is None else self.mask.flatten(0, 1).index_select(0, rows_B)
         floats = self._floats.flatten(1).index_select(1, rows_B)
-        obs_LC = obs_B.view(*shape, *self.obs.shape[2:])
-        return Minibatch(obs_LC, begun_LC, state, actions_B, teacher_B, mask_BA, *floats)
+        return Minibatch(obs_LC, begun_LC, state, actions_B, teacher_B, mask_BA, *floats, kept_B)
 
     def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]

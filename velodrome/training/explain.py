@@ -101,7 +101,7 @@ def plan_text(resolved: ResolvedRun) -> str:
 def _plan_rows(settings: RunSettings) -> Iterator[tuple[str, str]]:
     plan = _plan(settings)
     if plan is None:
-        yield "agents", "known once the mission is loaded; so are the phases"
+        yield "agents", "known once the environment is loaded; so are the phases"
     else:
         envs = settings.env.num_envs
         yield "agents", f"{plan.agents:,} = {envs:,} environments x {plan.agents // envs}"

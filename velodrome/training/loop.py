@@ -159,6 +159,7 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
                 values=values_N,
                 teacher_actions=taught_N,
                 mask=mask_NA,
+                alive=env.alive,
                 state=before,
             )
         with part(timed.ENVIRONMENT):
@@ -193,8 +194,9 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             with part(timed.FORWARD), run.precision():
                 outputs_LCO, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
             with part(timed.FORWARD):
-                policy = run.policy.distribution(outputs_LCO.flatten(0, 1), batch.mask_BA)
-                loss, stats = _total(losses, batch, policy, values_LC.flatten(), run.step)
+                outputs_BO, values_B = batch.kept(outputs_LCO), batch.kept(values_LC)
+                policy = run.policy.distribution(outputs_BO, batch.mask_BA)
+                loss, stats = _total(losses, batch, policy, values_B, run.step)
             with part(timed.BACKWARD):
                 run.optimizer.zero_grad()
                 torch.autograd.backward(loss)
@@ -206,7 +208,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     names = (*(name for loss_term in losses for name in loss_term.reports), "grad_norm")
     means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
     if run.policy.normalizer is not None:
-        run.policy.normalizer.update(buffer.obs[:steps].flatten(0, 1))
+        run.policy.normalizer.update(buffer.seen())
     run.tracer.end()
     if not np.isfinite(list(means.values())).all():
         raise TrainError(_not_finite(run, means))

@@ -22,7 +22,8 @@ class EnvSettings(Settings):
     """Which environment, and how many of it."""
 
     name: str = Field(
-        "extractor_hub_30", description="extractor_hub_<size>, gymnasium:<id>, mettagrid:<mission> or memory:<steps>"
+        "extractor_hub_30",
+        description="extractor_hub_<size>, gymnasium:<id>, pettingzoo:<module>, mettagrid:<mission> or memory:<steps>",
     )
     num_envs: int = Field(16, ge=1, le=MOST_ENVS, description="environments stepped at once")
     agents: int = Field(4, ge=1, le=64, description="agents in each environment (extractor_hub, mettagrid missions)")

@@ -126,7 +126,8 @@ def test_a_worker_that_ends_is_named_in_one_line_and_the_others_end_too(how: str
 PARENT = """
 from velodrome.training.envs.make import make_env
 from velodrome.training.settings import EnvSettings
-env = make_env(EnvSettings(name="gymnasium:toy_envs:toy/Working-v0", workers=2, options={"sleep_s": 1000, "says": True}), 0)
+options = {"sleep_s": 1000, "says": True}
+env = make_env(EnvSettings(name="gymnasium:toy_envs:toy/Working-v0", workers=2, options=options), 0)
 env.step([0] * 16)
 """
 

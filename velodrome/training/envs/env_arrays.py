@@ -23,6 +23,7 @@ class EnvArrays(NamedTuple):
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     action_mask: NDArray[np.bool_]  # without columns if nothing is masked
+    alive: NDArray[np.bool_]
 
     def rows(self, start: int, end: int) -> EnvArrays:
         """Some rows of each."""
@@ -40,4 +41,5 @@ def allocate_arrays(spec: Spec, allocate: Allocate) -> EnvArrays:
         terminals=allocate((n,), "bool"),
         truncations=allocate((n,), "bool"),
         action_mask=allocate((n, acts.width if acts.masked else 0), "bool"),
+        alive=allocate((n,), "bool"),
     )

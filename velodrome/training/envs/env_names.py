@@ -41,6 +41,13 @@ KINDS = {
     "gymnasium": EnvKind(
         "gymnasium:<id>", f"{_HERE}.gymnasium_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
     ),
+    "pettingzoo": EnvKind(
+        "pettingzoo:<module>",
+        f"{_HERE}.pettingzoo_env",
+        "pettingzoo",
+        lambda _: None,
+        unused=("agents", "max_steps", "notes"),
+    ),
     "mettagrid": EnvKind(
         "mettagrid:<mission>",
         f"{_HERE}.mettagrid_env",
@@ -85,14 +92,14 @@ def name_problem(name: str) -> str | None:
     if size is not None:
         fits = hub_rules.MIN_SIZE <= size <= hub_rules.MAX_SIZE
         return None if fits else f"{name}: the size is from {hub_rules.MIN_SIZE} to {hub_rules.MAX_SIZE}"
-    if rest and kind in ("gymnasium", "mettagrid"):
+    if rest and kind in ("gymnasium", "pettingzoo", "mettagrid"):
         return None
     if rest and name.startswith(MEMORY):
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
     digits = re.sub(r"[^0-9]", "", name) or "30"
     guess = (
-        hint(kind, ("gymnasium", "mettagrid", "memory"), cutoff=0.4)
+        hint(kind, ("gymnasium", "pettingzoo", "mettagrid", "memory"), cutoff=0.4)
         if rest
         else hint(name, [f"extractor_hub_{digits}"])
     )

@@ -36,6 +36,7 @@ class FrameStack:
         self.obs: Array = np.zeros((inner.total, *self.spec.obs_shape), inner.obs_dtype)
         self.final_obs: Array = np.zeros_like(self.obs)
         self.rewards, self.terminals, self.truncations = env.rewards, env.terminals, env.truncations
+        self.alive = env.alive
         self.action_mask, self.palette, self.action_names = env.action_mask, env.palette, env.action_names
 
     def reset(self, seed: int) -> None:

@@ -18,6 +18,7 @@ class ResetOnly:
         self.spec = spec
         self.obs = rows.obs
         self.action_mask = rows.action_mask if spec.actions.masked else None
+        self.alive = rows.alive if spec.leavers else None
         self.final_obs = rows.final_obs
         self.rewards = rows.rewards
         self.terminals = rows.terminals
