@@ -91,7 +91,7 @@ async def spawn(target: str, init: bytes, *, env: Mapping[str, str] | None = Non
 
 
 def child_command(target: str, connection: int, lifeline: int) -> list[str]:
-    """The command line of a child, for who starts one without asyncio: it inherits its end of a socket and of a pipe."""
+    """The command line of a child, for those who start one without asyncio; it inherits a socket and a pipe."""
     start = [sys.executable, "-P", "-c", _START]
     return [*start, target, str(connection), str(lifeline), json.dumps(sys.path)]
 

@@ -18,8 +18,8 @@ CPU = torch.device("cpu")
 COLUMNS, HIDDEN = 3, 2
 
 
-def a_buffer(horizon: int, segment: int = 1, device: torch.device = CPU) -> Buffer:
-    spec = Spec("numbers", COLUMNS, 1, ActionSpace((2,)), "vector", (2,), "float32")
+def a_buffer(horizon: int, segment: int = 1, device: torch.device = CPU, leavers: bool = False) -> Buffer:
+    spec = Spec("numbers", COLUMNS, 1, ActionSpace((2,)), "vector", (2,), "float32", leavers=leavers)
     state = torch.zeros(2, COLUMNS, HIDDEN, device=device) if segment > 1 else None
     return Buffer(horizon, spec, device, state=state, segment=segment)
 
@@ -131,3 +131,21 @@ def test_the_end_of_a_rollout_that_is_no_whole_segment_is_not_always_learned_las
         for seed in range(20)
     ]
     assert {tuple(each) for each in lengths} == {(1, 4, 4), (4, 1, 4), (4, 4, 1)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.integers(1, 12), segment=st.integers(1, 6), size=st.integers(1, 50), seed=st.integers(0, 2**31))
+def test_steps_of_agents_that_have_left_come_in_no_minibatch(steps: int, segment: int, size: int, seed: int) -> None:
+    buffer = filled(a_buffer(12, segment, leavers=True), steps)
+    assert buffer.alive is not None
+    alive = torch.rand(12, COLUMNS, generator=torch.Generator().manual_seed(seed)) < 0.4
+    alive[:, 0] = True
+    buffer.alive.copy_(alive)
+    met = []
+    for batch in buffer.minibatches(torch.Generator().manual_seed(seed), size):
+        met += batch.actions_B.tolist()
+        assert len(batch.actions_B) > 0
+        assert batch.kept(batch.obs_LC)[:, 0].tolist() == batch.actions_B.tolist() == batch.logprobs_B.tolist()
+    expected = [number for number in numbers(steps) if alive[number // 10, number % 10]]
+    assert sorted(met) == expected
+    assert sorted(buffer.seen()[:, 0].tolist()) == expected

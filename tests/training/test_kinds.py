@@ -72,3 +72,13 @@ def test_workers_change_no_weight(tmp_path: Path) -> None:
     options = {"observation": "dict", "action": "box"}
     one, many = (trained(tmp_path / str(n), env__options=options, env__workers=n) for n in (0, 2))
     assert same(weights(one.folder), weights(many.folder))
+
+
+@pytest.mark.parametrize("core", ["mlp", "lstm"])
+def test_agents_that_leave_are_trained_together(tmp_path: Path, core: str) -> None:
+    result = trained(tmp_path, "pettingzoo:toy_parallel", steps=2304, policy__core=core, trainer__batch_size=96)
+    assert result.evaluation is not None
+    assert 2 <= result.evaluation["mean_length"] <= 6
+    episode = orjson.loads((result.folder / "episodes.jsonl").read_bytes().splitlines()[0])["episode"]
+    assert len(episode["returns"]) == 3
+    assert len(episode["rewards"]) == len(episode["actions"]) > 1

@@ -182,7 +182,8 @@ class Buffer:
             rows_B = rows_B[kept_B]
         actions_B, teacher_B = (e.flatten(0, 1).index_select(0, rows_B) for e in (self.actions, self.teacher_actions))
         mask_BA = None if self.mask is None else self.mask.flatten(0, 1).index_select(0, rows_B)
-        floats = self._floats.flatten(1).index_select(1, rows_B)
+        logprobs_B, values_B, advantages_B, returns_B = self._floats.flatten(1).index_select(1, rows_B)
+        floats = (logprobs_B, values_B, advantages_B, returns_B)
         return Minibatch(obs_LC, begun_LC, state, actions_B, teacher_B, mask_BA, *floats, kept_B)
 
     def _put(self, name: str, t: int, values: Values) -> None:

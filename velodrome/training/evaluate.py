@@ -206,7 +206,7 @@ def _first_episodes(
         begun_N = env.terminals | env.truncations
         returns_E[playing_E] += env.rewards.reshape(spec.num_envs, spec.agents).mean(1)[playing_E]
         lengths_E[playing_E] += 1
-        playing_E &= ~begun_N.reshape(spec.num_envs, spec.agents)[:, 0]
+        playing_E &= ~begun_N.reshape(spec.num_envs, spec.agents).all(1)
         if not playing_E.any():
             break
     agreement = agreed / counted_actions if counted_actions else None

@@ -111,7 +111,8 @@ def test_workers_give_the_numbers_of_one_process(frames: int) -> None:
         ("toy_parallel:Sideways", None, "Sideways"),
         ("toy_parallel", {"unequal": True}, "spaces must be equal: first has "),
         ("toy_parallel", {"wings": 2}, "wings"),
-        ("pettingzoo.test.example_envs.generated_agents_parallel_v0", None, "has no possible_agents"),
+        ("toy_parallel:Unknown", None, "has no possible_agents"),
+        ("classic/rsp-v2", None, "rsp"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(name: str, options: dict[str, Any] | None, part: str) -> None:
@@ -120,6 +121,14 @@ def test_what_cannot_be_used_is_refused_in_one_line(name: str, options: dict[str
     assert str(refused.value).startswith(f"env.name=pettingzoo:{name}: ")
     assert part in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_an_environment_of_pettingzoo_s_registry_is_named_by_its_id() -> None:
+    env = made("classic/rps-v2", num_envs=2, options={"max_cycles": 3})
+    assert env.spec.agents == 2
+    for _ in range(6):
+        env.step(np.zeros(4, np.int64))
+    assert env.ended().lengths.tolist() == [3] * 4
 
 
 def test_an_agent_that_comes_later_starts_when_it_comes() -> None:

@@ -78,6 +78,14 @@ class Arriving(Leaving):
         return self._seen(self.possible_agents), *rest
 
 
+class Unknown(Leaving):
+    """Does not say which agents there may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.possible_agents
+
+
 def parallel_env(**options: Any) -> Leaving:
     return Leaving(**options)
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pettingzoo
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
@@ -27,7 +28,7 @@ PREFIX = "pettingzoo:"
 
 
 def make(settings: EnvSettings) -> VectorEnv:
-    """The environments that `pettingzoo:<module>` names, or `pettingzoo:<module>:<function>`."""
+    """The environments of `pettingzoo:<namespace>/<id>`, `pettingzoo:<module>` or `pettingzoo:<module>:<function>`."""
     with blame(InputError, f"env.name={settings.name}"):
         spec, plan = _probed(settings)
     return SteppedEnv(spec, make_runner(settings, spec, plan))
@@ -40,8 +41,12 @@ def make_member(settings: EnvSettings, plan: EnvPlan) -> ParallelMember:
 
 
 def _made(settings: EnvSettings, options: dict[str, Any]) -> ParallelEnv[Any, Any, Any]:
-    module, _, function = settings.name.removeprefix(PREFIX).partition(":")
-    env = getattr(import_module(module), function or "parallel_env")(**{**options, **(settings.options or {})})
+    name, options = settings.name.removeprefix(PREFIX), {**options, **(settings.options or {})}
+    module, _, function = name.partition(":")
+    if "/" in name:
+        env = pettingzoo.make("parallel", name, **options)
+    else:
+        env = getattr(import_module(module), function or "parallel_env")(**options)
     if not isinstance(env, ParallelEnv):
         raise InputError(f"env.name={settings.name}: made a {type(env).__name__}, not a ParallelEnv")
     return env
@@ -84,7 +89,8 @@ class ParallelMember:
         self._mask = MaskReader(where, self.writer.actions)
 
     def reset(self, seed: int, rows: EnvArrays) -> None:
-        self._show(*self._env.reset(seed=seed), rows)
+        seen, infos = self._env.reset(seed=seed)
+        self._show(seen, infos, rows)
 
     def step(self, rows: EnvArrays) -> None:
         acting = [(k, agent) for k, agent in enumerate(self._agents) if rows.alive[k]]

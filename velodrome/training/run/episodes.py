@@ -189,8 +189,9 @@ class _EpisodeBatch:
             for e, one in list(recordings.items()):
                 rows = slice(e * agents, (e + 1) * agents)
                 one.rewards.append(env.rewards[rows].tolist())
-                if begun_N[e * agents] or not left:
-                    one.see((env.final_obs if begun_N[e * agents] else env.obs)[rows])
+                over = begun_N[rows].all()
+                if over or not left:
+                    one.see((env.final_obs if over else env.obs)[rows])
                     file.append(self._line(e, recordings.pop(e), numbers.get(e, {}), took_s))
                     written += 1
             if not recordings:
@@ -199,7 +200,7 @@ class _EpisodeBatch:
 
     def _numbers(self, over_N: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
         """The environment's own numbers of the episodes that ended in this step, by environment."""
-        over = np.flatnonzero(over_N[:: self._env.spec.agents]).tolist()
+        over = np.flatnonzero(over_N.reshape(-1, self._env.spec.agents).all(1)).tolist()
         ended = self._env.ended().numbers if over else {}
         return {e: {name: float(numbers[k]) for name, numbers in ended.items()} for k, e in enumerate(over)}
 
@@ -265,15 +266,16 @@ class _EpisodeBatch:
         }
         return {
             "agents": env.spec.agents,
-            "ended": self._ended(e * env.spec.agents),
+            "ended": self._ended(e),
             "returns": np.sum(one.rewards, 0).tolist(),
             **{name: column for name, column in columns.items() if column},
         }
 
-    def _ended(self, row: int) -> str:
-        if self._env.truncations[row]:
-            return "truncated"
-        return "terminal" if self._env.terminals[row] else "unfinished"
+    def _ended(self, e: int) -> str:
+        env, rows = self._env, slice(e * self._env.spec.agents, (e + 1) * self._env.spec.agents)
+        if not (env.terminals | env.truncations)[rows].all():
+            return "unfinished"
+        return "truncated" if env.truncations[rows].any() else "terminal"
 
     def _timing(self, took_s: float, length: int) -> Json:
         """Shared by the episodes played at once."""
