@@ -167,7 +167,10 @@ def _check_trainable(settings: RunSettings) -> None:
 def _opening(plan: SweepPlan, missing: int) -> str:
     done = plan.sweep.trials - missing
     before = f", {done} of them done before" if done else ""
-    return f"{plan.folder}: {counted(plan.sweep.trials, 'trial')} by {plan.sweep.method} search{before}"
+    evaluator = plan.base.evaluator
+    how = f"{'greedy' if evaluator.greedy else 'sampled'}, {counted(evaluator.episodes, 'episode')}"
+    judged = f"judged by {plan.sweep.metric} of the last evaluation ({how})"
+    return f"{plan.folder}: {counted(plan.sweep.trials, 'trial')} by {plan.sweep.method} search{before}, {judged}"
 
 
 def _ending(plan: SweepPlan, trial: Trial, trials: Mapping[int, Trial]) -> str:
