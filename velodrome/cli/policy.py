@@ -54,7 +54,7 @@ class CheckFileFlags(JsonFlag):
 class FilmFlags(WhichFlags):
     """The flags of `velo policy film`."""
 
-    episodes: Count = Field(1, description="episodes to film, the first ones of the evaluation")
+    episodes: Count = Field(1, description="episodes to film, played as an evaluation plays them")
     output: FilePath | None = Field(
         None, title="FOLDER", description="where to write them [videos in the run's folder]"
     )
@@ -147,7 +147,8 @@ def _check(words: Sequence[str]) -> None:
 
 
 def _described(about: Json) -> str:
-    inputs = ", ".join(f"{name} {one['dtype']} {one['shape']}" for name, one in about["inputs"].items())
+    shapes = {name: " x ".join(map(str, one["shape"])) for name, one in about["inputs"].items()}
+    inputs = ", ".join(f"{name} {shapes[name]} ({one['dtype']})" for name, one in about["inputs"].items())
     trained = f"{about['env']}, {about['step']:,} agent steps"
     outputs = ", ".join(about["outputs"])
     return pairs([("file", about["file"]), ("policy", trained), ("inputs", inputs), ("outputs", outputs)])

@@ -114,7 +114,7 @@ class TrainedPolicy:
         )
 
     def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
-        """Play episodes of the evaluation and write one mp4 for each; returns their files, returns and lengths."""
+        """Play episodes as an evaluation does and write one mp4 for each; returns their files, returns and lengths."""
         return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
 
     def refuse_other(self, spec: Spec) -> None:

@@ -30,7 +30,7 @@ _SIDE = 480  # pixels, about, of letters that are drawn
 def film_episodes(
     settings: RunSettings, policy: Policy, step: int, folder: Path, episodes: int, fps: int
 ) -> list[Json]:
-    """Play the first episodes of the evaluation; a film of each, with its return and length."""
+    """Play episodes as an evaluation of so many does; a film of each, with its return and length."""
     refuse_missing("video", "av")
     if not 1 <= episodes <= AT_ONCE:
         raise InputError(f"episodes: expected a whole number from 1 to {AT_ONCE}, not {episodes}")
