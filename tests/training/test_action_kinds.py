@@ -47,6 +47,7 @@ def test_a_policy_of_any_space_is_evaluated_and_plays_in_its_environment(tmp_pat
     assert [row["length"] for row in rows] == [8, 8]
     policy = velodrome.load_policy(result.folder, "best")
     assert policy.evaluate(episodes=4) == result.evaluation  # the environment refuses what its mask forbids
+    assert policy.evaluate(episodes=4, greedy=False)["actions"] == "sampled"
     options = policy.settings.env.options or {}
     env = gymnasium.make("toy/Sampled-v0", **options)
     actor = policy.for_env(env)
