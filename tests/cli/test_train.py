@@ -53,8 +53,8 @@ def test_help_for_a_recipe_has_every_argument_and_key_with_range_default_and_mea
     assert main(["train", THINKY, "-h"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == f"usage: velo train {THINKY} [name=value ...] [--dry-run [--json]]"
-    assert "supervised_steps a whole number from 0 500_000 agent steps with the teacher" in lines
-    assert "trainer.total_timesteps a whole number from 1 2_000_000 agent steps in all, both phases" in lines
+    assert "supervised_steps a whole number from 0 2_000_000 agent steps with the teacher" in lines
+    assert "trainer.total_timesteps a whole number from 1 6_000_000 agent steps in all, both phases" in lines
     assert "policy.core mlp or lstm mlp lstm: remembers within an episode (truncated BPTT)" in lines
     assert "trainer.profiler.compress true or false false write .json.gz" in lines
 
@@ -69,14 +69,14 @@ def test_a_dry_run_prints_the_tree_what_was_changed_what_will_be_done_and_the_fo
     assert "\n  profiler\n    enabled             true              was false\n" in out
     assert lines[-7:-2] == [
         "",
-        "agents 64 = 16 environments x 4",
-        "rollout 8 steps of all agents = 512 agent steps",
-        "supervised 5,056 agent steps: 10 rollouts, 20 updates, with the teacher",
-        "ppo 4,992 agent steps: 10 rollouts, 80 updates",
+        "agents 256 = 64 environments x 4",
+        "rollout 2 steps of all agents = 512 agent steps",
+        "supervised 5,120 agent steps: 10 rollouts, 20 updates, with the teacher",
+        "ppo 5,120 agent steps: 10 rollouts, 40 updates, with the teacher",
     ]
     assert lines[-2].startswith("folder train_dir/msb_profile_")
     assert lines[-1] == (
-        "note a phase ends with a step of all 64 agents: supervised 5,000 -> 5,056, ppo 10,000 -> 10,048"
+        "note a phase ends with a step of all 256 agents: supervised 5,000 -> 5,120, ppo 10,000 -> 10,240"
     )
 
 
@@ -120,8 +120,8 @@ def test_agents_that_only_the_environment_knows_are_not_counted(capsys: pytest.C
         (["cartpol"], ['"cartpole"']),
         ([THINKY, "base_missions=extractor_hub_7"], ["extractor_hub_7"]),
         ([THINKY, "base_missions=extractor_hub_7", "--dry-run"], ["extractor_hub_7"]),
-        ([THINKY, "trainer.batch_size=500"], ["trainer.batch_size=500"]),
-        ([THINKY, "trainer.batch_size=500", "--dry-run"], ["trainer.batch_size=500"]),
+        ([THINKY, "trainer.batch_size=1000"], ["trainer.batch_size=1000"]),
+        ([THINKY, "trainer.batch_size=1000", "--dry-run"], ["trainer.batch_size=1000"]),
     ],
 )
 def test_every_mistake_is_a_line_the_exit_code_is_two_and_no_folder_is_made(
@@ -308,7 +308,7 @@ def test_the_command_of_the_seed_trains_and_leaves_a_trace_where_the_seed_looks_
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     result = orjson.loads(done.stdout)
     (trace,) = tmp_path.glob("train_dir/msb_profile_*/profiler_trace_*.json")
-    assert (result["finished"], result["step"], tmp_path / result["folder"]) == (True, 10_048, trace.parent)
+    assert (result["finished"], result["step"], tmp_path / result["folder"]) == (True, 10_240, trace.parent)
     assert "Rollout Timing Profile" not in done.stderr
     assert "USDT" not in done.stderr
     counts = {each["name"]: each["count"] for each in read_torch_trace(trace)["parts"]}

@@ -23,7 +23,7 @@ def metric_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any
     folder = tmp_path_factory.mktemp("train")
     values = {"env.name": "extractor_hub_10", "env.num_envs": 4, "env.agents": 2, "env.max_steps": 8}
     values |= {"policy.hidden": 16, "trainer.batch_size": 64, "trainer.minibatch_size": 32}
-    values |= {"supervised.steps": 64, "supervised.keep_steps": 64, "supervised.keep_coef": 1}
+    values |= {"supervised.steps": 64, "supervised.kickstart_steps": 64, "supervised.kickstart_coef": 1}
     values |= {"policy.core": "lstm", "trainer.mixed_precision": True}
     values |= {"trainer.total_timesteps": 192, "evaluator.episodes": 2, "output.train_dir": str(folder)}
     run = run_training(apply(RunSettings(), values))

@@ -123,7 +123,7 @@ def test_the_teachers_actions_are_taken_where_it_leads_and_the_students_elsewher
     tmp_path: Path, led_by: str, share: float, led: int
 ):
     values = {"supervised__led_by": led_by, "supervised__teacher_share": share}
-    settings = small(tmp_path, **values, supervised__keep_coef=1, supervised__keep_steps=512)
+    settings = small(tmp_path, **values, supervised__kickstart_coef=1, supervised__kickstart_steps=512)
     for step, leads in ((0, led), (512, 0)):  # the teacher is asked in both phases, and leads in the first
         run = make_session(settings, tmp_path, quiet)
         phase = phase_at(settings, step)
@@ -135,7 +135,7 @@ def test_the_teachers_actions_are_taken_where_it_leads_and_the_students_elsewher
 
 
 def test_a_teacher_that_is_kept_is_asked_and_counts_in_the_loss(tmp_path: Path, reference: Reference):
-    helped = trained(tmp_path, supervised__keep_coef=0.5, supervised__keep_steps=256)
+    helped = trained(tmp_path, supervised__kickstart_coef=0.5, supervised__kickstart_steps=256)
     alone, kept = (
         [line for line in metrics(run.folder) if line["phase"] == "ppo"] for run in (reference("mlp"), helped)
     )
@@ -145,7 +145,7 @@ def test_a_teacher_that_is_kept_is_asked_and_counts_in_the_loss(tmp_path: Path, 
 
 
 def test_a_teacher_that_is_only_kept_is_there_from_the_start(tmp_path: Path):
-    kept = {"supervised__steps": 0, "supervised__keep_coef": 5, "supervised__keep_steps": 512}
+    kept = {"supervised__steps": 0, "supervised__kickstart_coef": 5, "supervised__kickstart_steps": 512}
     lines = metrics(trained(tmp_path, trainer__total_timesteps=512, **kept).folder)
     assert {line["phase"] for line in lines} == {"ppo"}
     assert all(line["parts_ms"]["rollout/teacher"] > 0 for line in lines)
@@ -207,9 +207,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_is_good(
     assert checkpoint.checkpoints(good.folder)[-1].name == "checkpoint_000000000192.pt"
 
 
-@pytest.mark.parametrize("kept", [{"supervised__steps": 64}, {"supervised__keep_coef": 1}], ids=["taught", "kept"])
+@pytest.mark.parametrize("kept", [{"supervised__steps": 64}, {"supervised__kickstart_coef": 1}], ids=["taught", "kept"])
 def test_an_environment_without_a_teacher_is_refused_one(tmp_path: Path, kept: dict[str, object]):
-    values = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__keep_steps": 64, **kept}
+    values = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__kickstart_steps": 64, **kept}
     with pytest.raises(InputError, match=r"gymnasium:CartPole-v1: has no teacher.*supervised.steps=0"):
         trained(tmp_path, **values)
     assert list(tmp_path.iterdir()) == []

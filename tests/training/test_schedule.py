@@ -8,7 +8,6 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply
-from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
 from velodrome.training.schedule import (
     PlannedPhase,
     conflicts,
@@ -26,8 +25,8 @@ from velodrome.training.settings import (
 
 
 def settings(**values: object) -> RunSettings:
-    """The recipe of the seed; a key's dots are written as double underscores."""
-    return apply(thinky_supervised_to_ppo(), {name.replace("__", "."): value for name, value in values.items()})
+    """Of 16 x 4 agents and batches of 512; a key's dots are written as double underscores."""
+    return apply(RunSettings(), {name.replace("__", "."): value for name, value in values.items()})
 
 
 def phases(**values: object) -> tuple[PlannedPhase, ...]:
@@ -35,11 +34,11 @@ def phases(**values: object) -> tuple[PlannedPhase, ...]:
 
 
 def test_a_step_belongs_to_the_phase_of_the_next_action():
-    taught = ActionSupervisedAndCriticConfig(steps=100, keep_coef=0.5, keep_steps=50)
+    taught = ActionSupervisedAndCriticConfig(steps=100, kickstart_coef=0.5, kickstart_steps=50)
     run = RunSettings(supervised=taught, trainer=TrainerSettings(total_timesteps=400))
     facts = [(each.name, each.asks_teacher, each.until) for each in (phase_at(run, step) for step in (0, 99, 100, 150))]
     assert facts == [("supervised", True, 100), ("supervised", True, 100), ("ppo", True, 150), ("ppo", False, 400)]
-    assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "keep"]
+    assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "kickstart"]
 
 
 def test_a_batch_that_is_not_a_multiple_of_the_agents_is_refused_with_those_near_it():
@@ -63,7 +62,7 @@ def test_a_phase_without_steps_is_absent_and_a_rollout_is_cut_where_its_phase_en
 
 
 def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
-    run = settings(supervised__steps=777, supervised__keep_coef=1, supervised__keep_steps=333)
+    run = settings(supervised__steps=777, supervised__kickstart_coef=1, supervised__kickstart_steps=333)
     run = apply(run, {"trainer.total_timesteps": 5001, "trainer.batch_size": 384})
     done, counts = 0, Counter[tuple[str, bool]]()
     while done < run.trainer.total_timesteps:
@@ -84,7 +83,7 @@ def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
         ({"trainer__bptt_horizon": 5}, []),
         ({"policy__core": "lstm"}, ["trainer.batch_size=1024 would allow 16"]),
         ({"policy__core": "lstm", "trainer__bptt_horizon": 3}, ["2 x 3 and a rest of 2"]),
-        ({"supervised__keep_coef": 1, "supervised__keep_steps": 100}, ["ppo 612 -> 640"]),
+        ({"supervised__kickstart_coef": 1, "supervised__kickstart_steps": 100}, ["ppo 612 -> 640"]),
     ],
 )
 def test_where_the_plan_differs_from_the_request_is_noted(values: dict[str, object], notes: list[str]):
@@ -106,13 +105,11 @@ def test_settings_that_an_environment_does_not_know_are_noted():
         ({"env__name": "extractor_hub_8", "env__agents": 9, "trainer__batch_size": 432}, ["env.agents"]),
         ({"env__name": "extractor_hub_8", "env__agents": 8}, []),
         ({"env__name": "gymnasium:CartPole-v1", "supervised__steps": 64}, ["gymnasium:CartPole-v1"]),
-        ({"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__keep_steps": 9}, []),
+        ({"env__name": "gymnasium:CartPole-v1", "supervised__kickstart_steps": 9}, []),
         (
             {
                 "env__name": "mettagrid:arena",
-                "supervised__steps": 0,
-                "supervised__keep_steps": 9,
-                "supervised__keep_coef": 1,
+                "supervised__kickstart_coef": 1,
             },
             ["mettagrid:arena"],
         ),

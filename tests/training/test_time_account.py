@@ -208,7 +208,7 @@ def test_advice_about_evaluation_names_a_setting_that_would_change_it():
 
 
 IN_UPDATE = (timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
-KEPT = ActionSupervisedAndCriticConfig(steps=512, keep_coef=0.1, keep_steps=64)
+KEPT = ActionSupervisedAndCriticConfig(steps=512, kickstart_coef=0.1, kickstart_steps=64)
 
 
 def mostly(part: str, phase: str = "ppo") -> TimeAccount:

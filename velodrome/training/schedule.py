@@ -115,7 +115,7 @@ def conflicts(settings: RunSettings) -> list[str]:
     problems = [*([crowded] if crowded else []), *_stage_problems(settings)]
     taught = sorted({term.name for term in settings.loss_terms() if term.needs_teacher})
     if taught and not kind_of(env.name).teacher:
-        way = "set supervised.steps=0 supervised.keep_steps=0"
+        way = "set supervised.steps=0 supervised.kickstart_coef=0"
         problems.append(f"{env.name} has no teacher, and {', '.join(taught)} needs one; {way}")
     each = kind_of(env.name).agents(env.agents)
     if each is not None:

@@ -93,8 +93,10 @@ class ActionSupervisedAndCriticConfig(LossSettings):
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     led_by: Literal["teacher", "student", "mixed"] = Field("mixed", description="whose actions are taken")
     teacher_share: float = Field(0.5, ge=0, le=1, description="mixed: share of environments the teacher leads")
-    keep_coef: float = Field(0.0, ge=0, description="weight of the cross-entropy at the start of PPO")
-    keep_steps: int = Field(0, ge=0, description="agent steps of PPO over which that weight falls to zero")
+    kickstart_coef: float = Field(0.0, ge=0, description="weight of the cross-entropy at the start of PPO; 0: none")
+    kickstart_steps: int = Field(
+        0, ge=0, description="agent steps of PPO over which that weight falls to zero; 0: all of them"
+    )
     profiled: bool = Field(
         False, description="print the timing tree every trainer.timing_interval rollouts, device synchronized"
     )
@@ -103,9 +105,10 @@ class ActionSupervisedAndCriticConfig(LossSettings):
         share = {"teacher": 1.0, "student": 0.0, "mixed": self.teacher_share}[self.led_by]
         path = "velodrome.training.losses.supervised:Supervised"
         yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_share=share)
-        if self.keep_coef > 0:
-            path = "velodrome.training.losses.keep:Keep"
-            yield LossTerm("keep", path, self, start, start + self.keep_steps, needs_teacher=True)
+        if self.kickstart_coef > 0:
+            path = "velodrome.training.losses.kickstart:Kickstart"
+            until = start + self.kickstart_steps if self.kickstart_steps else total
+            yield LossTerm("kickstart", path, self, start, until, needs_teacher=True)
 
 
 class PPOSettings(LossSettings):

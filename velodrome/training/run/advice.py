@@ -57,9 +57,7 @@ def _remedies(
     fewer += ["fewer ppo.epochs"] if "ppo" in account.phases and ppo.epochs > 1 else []
     narrow = ["a narrower policy.hidden"] if settings.policy.hidden > LEAST_HIDDEN else []
     taught = ["fewer supervised.steps"]
-    taught += (
-        ["fewer supervised.keep_steps"] if settings.supervised.keep_coef and settings.supervised.keep_steps else []
-    )
+    taught += ["fewer supervised.kickstart_steps"] if settings.supervised.kickstart_coef else []
     smaller = ["a smaller map"] if own and env.name != f"extractor_hub_{hub_rules.MIN_SIZE}" else []
     return {
         f"rollout/{TEACHER}/{FETCH}": ("fetching observations from the device", taught),

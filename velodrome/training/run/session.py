@@ -288,7 +288,7 @@ def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: P
         return None
     teacher = make_teacher(stage, env)
     if teacher is None:
-        raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.keep_steps=0")
+        raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.kickstart_coef=0")
     return TeacherActor(teacher, env.spec, timer)
 
 
