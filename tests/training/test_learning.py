@@ -2,62 +2,54 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from small_run import RandomActor
 
 from velodrome.training.assignments import apply
 from velodrome.training.envs.make import make_env
-from velodrome.training.evaluate import Student, evaluate, play
+from velodrome.training.evaluate import play
 from velodrome.training.loop import run_training
-from velodrome.training.policy import Policy
-from velodrome.training.random_streams import stream
 from velodrome.training.recipes.cartpole import cartpole
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
-from velodrome.training.run import checkpoint
-from velodrome.training.settings import RunSettings
 
 pytestmark = pytest.mark.slow
-CPU = torch.device("cpu")
-EPISODES = 64
-TAUGHT = 300_000  # agent steps
+TAUGHT, TOTAL = 200_000, 600_000  # agent steps
 
 
-def student(settings: RunSettings, folder: Path) -> Policy:
-    """As the newest checkpoint has it."""
-    env = make_env(settings.env, 0)
-    policy = Policy(settings.policy, env.spec, stream(0, "weights", 0))
-    policy.load_state_dict(checkpoint.read(checkpoint.checkpoints(folder)[-1])["policy"])
-    return policy
+def returns(folder: Path) -> dict[int, float]:
+    """What the evaluations gave, by agent step."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["evaluation"]["mean_return"] for line in lines if "evaluation" in line}
 
 
-def test_taught_by_thinky_and_then_by_ppo_the_student_gets_better_and_better(tmp_path: Path):
+def test_after_the_teacher_ppo_goes_on_from_there_and_ends_above_more_teaching(tmp_path: Path):
+    """The default recipe on a small map. The one before it fell from 18 to 3 here, and ended at 14."""
     values: dict[str, Any] = {
-        "trainer.total_timesteps": TAUGHT,
-        "trainer.batch_size": 16_384,
-        "trainer.minibatch_size": 512,
-        "evaluator.evaluate_local": False,
+        "policy.hidden": 128,
+        "trainer.total_timesteps": TOTAL,
+        "evaluator.epoch_interval": 5,
+        "evaluator.episodes": 128,
         "evaluator.greedy": False,
         "output.train_dir": str(tmp_path),
         "output.dashboard": False,
     }
-    recipe = thinky_supervised_to_ppo(supervised_steps=TAUGHT, num_envs=64)
-    settings = apply(recipe, values)
-    taught = run_training(settings)
-    clone = evaluate(settings, student(settings, taught.folder), CPU, step=0, episodes=EPISODES)
+    recipe = apply(thinky_supervised_to_ppo("extractor_hub_12", TAUGHT, 32), values)
+    learned = returns(run_training(recipe).folder)
+    more_taught = returns(run_training(apply(recipe, {"supervised.steps": TOTAL})).folder)
 
-    after = run_training(apply(recipe, {**values, "trainer.total_timesteps": 2 * TAUGHT}))
-    assert after.folder == taught.folder
-    actor = Student(student(settings, after.folder), CPU, stream(0, "actions", 0))
-    learned = play(settings, actor, episodes=EPISODES)
-
-    random = play(settings, RandomActor(make_env(settings.env, 0).spec, 1), episodes=16)
-    assert clone["agreement"] >= 0.85
-    assert random.mean_return < 0.1 * clone["mean_return"]
-    assert clone["mean_return"] + 2 * clone["standard_error"] < learned.mean_return
+    (taught,) = (value for step, value in learned.items() if TAUGHT <= step < TAUGHT + 128)
+    below = [value < 0.95 * taught for step, value in learned.items() if step > TAUGHT + 128]
+    assert len(below) >= 4
+    assert not any(one and other for one, other in pairwise(below))
+    assert learned[max(learned)] > 1.3 * taught
+    assert learned[max(learned)] > more_taught[max(more_taught)]
+    random = play(recipe, RandomActor(make_env(recipe.env, 0).spec, 1), episodes=16)
+    assert random.mean_return < 0.3 * taught
 
 
 def test_ppo_balances_the_pole(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Cooperation in `extractor_hub`: the scripted teacher first, then reward. docs/training.md has what each part is worth."""
+"""Cooperation in `extractor_hub`: the scripted teacher first, then reward."""
 
 from __future__ import annotations
 
