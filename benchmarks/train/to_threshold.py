@@ -25,7 +25,7 @@ from velodrome.training import loop
 from velodrome.training.evaluate import evaluate
 from velodrome.training.recipes import find, resolve
 from velodrome.training.run.session import make_session
-from velodrome.training.warmup import warm_up
+from velodrome.training.run.warmup import warm_up
 
 EPISODES = 100
 RECENT = 5  # rollouts

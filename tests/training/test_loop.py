@@ -280,7 +280,7 @@ from small_run import small
 from velodrome.training.loop import epoch
 from velodrome.training.run.session import make_session
 from velodrome.training.schedule import phase_at
-from velodrome.training.warmup import warm_up
+from velodrome.training.run.warmup import warm_up
 
 def ready():
     kernels = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]

@@ -20,7 +20,7 @@ from velodrome.training.loop import run_training
 from velodrome.training.machine import lstm_in_half
 from velodrome.training.run import checkpoint
 from velodrome.training.run.session import make_session
-from velodrome.training.warmup import precision_line
+from velodrome.training.run.warmup import precision_line
 
 COMMAND = [
     str(Path(sys.executable).parent / "velo"),

@@ -37,9 +37,9 @@ from velodrome.training.run.episodes import EPISODES, SAMPLED, write_episodes
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
 from velodrome.training.run.train_folder import held_folder
+from velodrome.training.run.warmup import warm_up
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
-from velodrome.training.warmup import warm_up
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
