@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from patience import DEADLINE_S
-from small_run import metrics, same, trained, weights
+from small_run import metrics, same, small, trained, weights
 from test_resume import started
 
 from velodrome.errors import InputError
 from velodrome.training.run import checkpoint
+from velodrome.training.run.session import make_session
+from velodrome.training.run.train_folder import held_folder
 from velodrome.training.trained.loading import find_run, kept_weights, load_trained
 
 EVALUATED = {"evaluator__evaluate_local": True, "evaluator__epoch_interval": 1}
@@ -62,32 +64,33 @@ def test_a_kill_between_the_best_weights_and_the_checkpoint_leaves_what_the_chec
     more = {**EVALUATED, "policy__core": core, "trainer__checkpoint_interval": 6}
     whole = trained(tmp_path / "whole", **more).folder
     folder = tmp_path / "killed" / whole.name
-    kills = 0
+    moments = ["best", "phase", "phase"]  # what has just been written, and no checkpoint names it
     for _ in range(20):
         process = started(tmp_path / "killed", more)
-        while process.poll() is None and kills < 3 and not unnamed(folder):
+        while process.poll() is None and moments and not unnamed(folder, moments[0]):
             time.sleep(0.0005)
-        if process.poll() is None and kills < 3:
+        if process.poll() is None and moments:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate(timeout=DEADLINE_S)
-            kills += 1
-            if checkpoint.checkpoints(folder):
+            if moments.pop(0) == "phase":
                 said = checkpoint.read(checkpoint.checkpoints(folder)[-1])["kept"]
                 assert load_trained(folder, "best").step == said["best"]["step"]
-            for path in unnamed(folder):
-                path.rename(path.with_name(f"gone_{kills}_{path.name}"))  # so that the next one is noticed
+                names = {name for one in kept_weights(folder) for name in one.names}
+                assert ("supervised" in names) == ("phase_supervised" in said)  # if the kill came late, it is
+            for path in unnamed(folder, ""):
+                path.rename(path.with_name(f"gone_{len(moments)}_{path.name}"))  # so that the next one is noticed
         elif process.communicate(timeout=DEADLINE_S) and process.returncode == 0:
             break
-    assert (process.returncode, kills) == (0, 3)
+    assert (process.returncode, moments) == (0, [])
     assert kept(folder) == kept(whole)
     for which in ("best", "taught", "last"):
         assert same(*(load_trained(each, which).network.state_dict() for each in (folder, whole)))
 
 
-def unnamed(folder: Path) -> list[Path]:
+def unnamed(folder: Path, kind: str) -> list[Path]:
     """Files of weights that are newer than every checkpoint."""
     newest = max((int(path.stem[-12:]) for path in checkpoint.checkpoints(folder)), default=0)
-    return [path for path in folder.glob("[bp]*_*.pt") if int(path.stem[-12:]) > newest]
+    return [path for path in folder.glob(f"{kind or '[bp]'}*_*.pt") if int(path.stem[-12:]) > newest]
 
 
 def test_a_file_that_no_checkpoint_names_is_not_the_best_and_goes_with_the_next_checkpoint(tmp_path: Path):
@@ -102,11 +105,17 @@ def test_a_file_that_no_checkpoint_names_is_not_the_best_and_goes_with_the_next_
 
 
 def test_the_files_of_both_checkpoints_are_kept_so_a_damaged_one_costs_no_weights(tmp_path: Path):
-    folder = trained(tmp_path, trainer__checkpoint_interval=1, **EVALUATED).folder
-    older, newest = checkpoint.checkpoints(folder)
+    with held_folder(small(tmp_path)) as folder:
+        run = make_session(small(tmp_path), folder, lambda _: None)
+        for run.step, mean in ((64, 1.0), (128, 2.0), (192, 3.0)):
+            run.keep_best({"greedy": True, "mean_return": mean})
+            run.save()
+        run.close()
+    assert load_trained(folder, "best").step == 192
+    newest = checkpoint.checkpoints(folder)[-1]
     newest.write_bytes(b"")
-    said = checkpoint.read(older)["kept"]
-    assert load_trained(folder, "best").step == said["best"]["step"]
+    assert load_trained(folder, "best").step == 128
+    assert not (folder / checkpoint.name_of(64, "best")).exists()
     with pytest.raises(InputError, match=rf"{newest.name}: damaged"):
         load_trained(folder)
 
