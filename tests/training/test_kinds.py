@@ -81,3 +81,31 @@ def test_agents_that_leave_are_trained_together(tmp_path: Path, core: str) -> No
     episode = orjson.loads((result.folder / "episodes.jsonl").read_bytes().splitlines()[0])["episode"]
     assert len(episode["returns"]) == 3
     assert len(episode["rewards"]) == len(episode["actions"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (TOY, {"observation": "dict", "action": "box"}),
+        (TOY, {"mask": "info", "action": "multi"}),
+        ("pettingzoo:toy_parallel", {"masked": True}),
+    ],
+)
+def test_a_run_that_is_resumed_at_a_checkpoint_is_the_run_in_one(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    more = {
+        "env__options": options,
+        "env__frame_stack": 2,
+        "env__workers": 2,
+        "policy__normalize_obs": True,
+        "trainer__normalize_rewards": True,
+        "trainer__batch_size": 96,
+        "output__episodes": 0,
+    }
+    whole = trained(tmp_path / "whole", name, steps=576, **more)
+    trained(tmp_path / "parts", name, steps=288, **more)  # three epochs: a checkpoint that the whole run has, too
+    parts = trained(tmp_path / "parts", name, steps=576, **more)
+    assert whole.finished
+    assert parts.finished
+    assert same(weights(whole.folder), weights(parts.folder))

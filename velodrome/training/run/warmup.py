@@ -57,7 +57,7 @@ def _small(settings: RunSettings, agents: int) -> RunSettings:
     trainer = {"batch_size": batch, "minibatch_size": batch, "compile": False, "profiler": ProfilerSettings()}
     return settings.model_copy(
         update={
-            "env": settings.env.model_copy(update={"num_envs": 1}),
+            "env": settings.env.model_copy(update={"num_envs": 1, "workers": 0}),
             "trainer": settings.trainer.model_copy(update=trainer),
             "output": OutputSettings(),
         }
