@@ -78,7 +78,7 @@ class Watch:
 
     task: Task
     evaluate: Callable[[], float]
-    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps of the environments, CPU seconds, mean return
+    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, CPU seconds, mean return
     cpu_s: float = 0.0
     due: int = 0
     began: float = 0.0

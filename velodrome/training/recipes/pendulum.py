@@ -25,7 +25,7 @@ def pendulum() -> RunSettings:
             anneal_lr=True,
             batch_size=2048,
             minibatch_size=128,
-            gamma=0.9,
+            gamma=0.95,
             normalize_rewards=True,
         ),
         evaluator=EvaluatorConfig(epoch_interval=10, episodes=100),
