@@ -24,7 +24,7 @@ help:
 	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 	@echo "make bench-peers   a rollout here and in verifiers and inspect-ai, in turns (an hour; 1 GB of other programs in .interop)"
-	@echo "make bench-train   training beside other trainers, recipes over five seeds, time to threshold, worker processes, what is learned (about TOTAL; one thread)"
+	@echo "make bench-train   training beside other trainers, recipes over five seeds, time to threshold, worker processes (about two hours, on one thread)"
 
 setup: $(READY)
 
