@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import OneHot
 from velodrome.training.envs.interface import Spec, VectorEnv
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 
 
 class Agents(VecEnv):
@@ -120,7 +120,7 @@ def trainer(case: Case, variant: str) -> Iterator[Epochs]:
         learning_rate=args.trainer.learning_rate,
         n_steps=case.horizon,
         batch_size=case.minibatch,
-        n_epochs=args.ppo.epochs,
+        n_epochs=args.ppo.update_epochs,
         gamma=args.trainer.gamma,
         gae_lambda=args.trainer.gae_lambda,
         clip_range=args.ppo.clip,

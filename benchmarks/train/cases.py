@@ -87,7 +87,7 @@ def settings_of(case: Case, *, supervised: bool = False, folder: str = "train_di
 
 
 def environment(case: Case) -> VectorEnv:
-    """The environments, begun."""
+    """The environments, starts."""
     return make_env(settings_of(case).env, seed=1)
 
 

@@ -34,7 +34,7 @@ class OneByOne:
         self.teacher = self.teachers[0]  # the name a checkpoint would ask for
         self._begun = True
 
-    def act(self, obs_N: object = None, begun_N: object = None, mask_NA: object = None) -> np.ndarray:
+    def act(self, obs_N: object = None, starts_N: object = None, mask_NA: object = None) -> np.ndarray:
         obs_EA = torch.from_numpy(self.env.obs).view(len(self.teachers), AGENTS_EACH, -1)
         said = []
         for e, teacher in enumerate(self.teachers):

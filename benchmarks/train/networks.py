@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benchmarks.train.cases import Case, settings_of
 from velodrome.training.envs.interface import Spec
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 
 
 class OneHot(nn.Module):

@@ -96,7 +96,7 @@ def config(case: Case, folder: str) -> dict[str, Any]:
         "bptt_horizon": case.horizon,
         "minibatch_size": case.minibatch,
         "max_minibatch_size": case.minibatch,
-        "update_epochs": args.ppo.epochs,
+        "update_epochs": args.ppo.update_epochs,
         "learning_rate": args.trainer.learning_rate,
         "gamma": args.trainer.gamma,
         "gae_lambda": args.trainer.gae_lambda,

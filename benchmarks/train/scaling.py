@@ -40,12 +40,12 @@ def alone(envs: int, seconds: float) -> tuple[float, float]:
     teacher = make_teacher(settings, env)
     assert teacher is not None
     actions_EA = np.zeros((envs, AGENTS_EACH), np.int64)
-    seen_EA, begun_E = env.obs.reshape(envs, AGENTS_EACH, -1), np.ones(envs, np.bool_)
+    seen_EA, starts_E = env.obs.reshape(envs, AGENTS_EACH, -1), np.ones(envs, np.bool_)
     for _ in range(WARM_UP):
-        teacher.ask(seen_EA, begun_E, actions_EA)
-        begun_E[:] = False
+        teacher.ask(seen_EA, starts_E, actions_EA)
+        starts_E[:] = False
         env.step(actions_EA.reshape(-1))
-    request = cost_us(lambda: teacher.ask(seen_EA, begun_E, actions_EA), env.spec.total, seconds)
+    request = cost_us(lambda: teacher.ask(seen_EA, starts_E, actions_EA), env.spec.total, seconds)
     rng = np.random.default_rng(1)
     drawn = rng.integers(0, env.spec.actions.width, (DRAWN, env.spec.total))
     turn = iter(range(sys.maxsize))

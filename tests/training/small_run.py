@@ -82,5 +82,5 @@ class RandomActor:
         self._num_actions = spec.actions.width
         self._random = np.random.default_rng(seed)
 
-    def act(self, obs_N: Array, begun_N: Array, mask_NA: Array | None = None) -> Array:
+    def act(self, obs_N: Array, starts_N: Array, mask_NA: Array | None = None) -> Array:
         return self._random.integers(0, self._num_actions, len(obs_N))

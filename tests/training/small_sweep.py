@@ -11,7 +11,7 @@ import velodrome
 from velodrome.training.settings import RunSettings
 from velodrome.training.sweep.run_sweep import SweepResult
 
-RATES: dict[str, Any] = {"trainer.learning_rate": {"log": [1e-4, 1e-2]}, "ppo.epochs": {"choices": [1, 2]}}
+RATES: dict[str, Any] = {"trainer.learning_rate": {"log": [1e-4, 1e-2]}, "ppo.update_epochs": {"choices": [1, 2]}}
 VALUES = SMALL | {"evaluator.evaluate_local": True, "trainer.total_timesteps": 256, "supervised.steps": 128}
 
 

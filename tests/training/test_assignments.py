@@ -110,7 +110,7 @@ def test_what_would_lose_something_or_is_out_of_range_is_refused_in_one_line(nam
 @given(st.text(max_size=30))
 def test_no_text_at_all_gets_past_its_type(text: str):
     try:
-        result = value_of("ppo.epochs", text)
+        result = value_of("ppo.update_epochs", text)
     except InputError:
         return
     assert (type(result), 1 <= result <= 100) == (int, True)

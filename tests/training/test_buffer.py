@@ -31,7 +31,7 @@ def filled(buffer: Buffer, steps: int, first: int = 0) -> Buffer:
         buffer.store(
             t,
             obs=np.stack((number, -number), 1).astype(np.float32),
-            begun=number % 2 == 0,
+            starts=number % 2 == 0,
             actions=torch.from_numpy(number),
             logprobs=torch.from_numpy(number).float(),
             values=torch.from_numpy(number).float() + 0.5,
@@ -41,7 +41,7 @@ def filled(buffer: Buffer, steps: int, first: int = 0) -> Buffer:
         buffer.store_outcome(
             t, rewards=number / 10, terminals=number % 7 == 0, truncations=number % 5 == 0, final_values=number * 2.0
         )
-    buffer.finish(steps, torch.ones(COLUMNS, device=buffer.obs.device), 0.9, 0.8)
+    buffer.compute_advantages(steps, torch.ones(COLUMNS, device=buffer.obs.device), 0.9, 0.8)
     return buffer
 
 
@@ -82,8 +82,8 @@ def test_every_step_comes_exactly_once_with_all_that_belongs_to_it(
         assert torch.equal(grid, grid[0] + 10 * torch.arange(length).unsqueeze(1))
         if min(segment, horizon) > 1:
             assert (grid[0] // 10 % min(segment, horizon) == 0).all()
-            assert batch.begun_LC is not None
-            assert torch.equal(batch.begun_LC, grid % 2 == 0)
+            assert batch.starts_LC is not None
+            assert torch.equal(batch.starts_LC, grid % 2 == 0)
             assert batch.state is not None
             assert torch.equal(
                 batch.state, torch.stack((grid[0], -grid[0]))[..., None].expand(2, columns, HIDDEN).float()

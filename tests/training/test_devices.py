@@ -14,7 +14,7 @@ from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.losses.ppo import ppo_loss
 from velodrome.training.losses.supervised import supervised_loss
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.settings import PolicySettings, PPOSettings
 
 META = torch.device("meta")
@@ -31,19 +31,19 @@ def test_a_rollout_and_an_update_stay_on_their_device(monkeypatch: pytest.Monkey
     state = policy.initial_state(spec.total)
     buffer = Buffer(5, spec, META, state=state, segment=2)
     for t in range(5):
-        obs, begun = np.zeros((6, *spec.obs_shape), spec.obs_dtype), np.zeros(6, np.bool_)
+        obs, starts = np.zeros((6, *spec.obs_shape), spec.obs_dtype), np.zeros(6, np.bool_)
         with torch.no_grad():
-            logits, values, after = policy(torch.from_numpy(obs).to(META), state, torch.from_numpy(begun).to(META))
+            logits, values, after = policy(torch.from_numpy(obs).to(META), state, torch.from_numpy(starts).to(META))
             actions, logprobs = policy.distribution(logits).sample(torch.Generator())
-        inputs = {"obs": obs, "begun": begun, "actions": actions, "logprobs": logprobs, "values": values}
+        inputs = {"obs": obs, "starts": starts, "actions": actions, "logprobs": logprobs, "values": values}
         buffer.store(t, **inputs, teacher_actions=np.zeros(6, np.int64), state=state)
-        buffer.store_outcome(t, rewards=np.zeros(6), terminals=begun, truncations=begun, final_values=values)
+        buffer.store_outcome(t, rewards=np.zeros(6), terminals=starts, truncations=starts, final_values=values)
         state = after
-    buffer.finish(5, torch.empty(6, device=META), 0.9, 0.8)
+    buffer.compute_advantages(5, torch.empty(6, device=META), 0.9, 0.8)
     batches = list(buffer.minibatches(torch.Generator(), 12))
     assert {batch.obs_LC.device for batch in batches} == {META}
     for batch in batches if core == "mlp" else ():  # an lstm reads where episodes begin, and here are no numbers
-        logits, values = policy.sequence(batch.obs_LC, batch.begun_LC, batch.state)
+        logits, values = policy.sequence(batch.obs_LC, batch.starts_LC, batch.state)
         outputs = (policy.distribution(logits.flatten(0, 1)), values.flatten())
         old = (batch.actions_B, batch.logprobs_B, batch.advantages_B, batch.returns_B, batch.values_B)
         loss, _ = ppo_loss(*outputs, *old, PPOSettings())

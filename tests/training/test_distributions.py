@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from velodrome.training.distributions import Categorical, Gaussian, bounded, picked
 from velodrome.training.envs.interface import ActionSpace
+from velodrome.training.network.distributions import Categorical, Gaussian, bounded, picked
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 

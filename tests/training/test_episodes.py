@@ -23,7 +23,7 @@ from velodrome.errors import InputError
 from velodrome.records.rollout import key_in
 from velodrome.training.envs.make import make_env
 from velodrome.training.loop import TrainingResult
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.run.episodes import write_episodes
 from velodrome.training.run.film import MOST_BYTES, Film
 

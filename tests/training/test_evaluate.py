@@ -11,7 +11,7 @@ from small_run import RandomActor, small
 
 from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import Evaluation, Stopped, evaluate, evaluation_line, play
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.settings import RunSettings
 
@@ -23,7 +23,7 @@ def student(settings: RunSettings) -> Policy:
 def test_more_episodes_than_are_played_at_once_are_all_played_and_all_differ(tmp_path: Path):
     settings = small(tmp_path)
     spec = make_env(settings.env, 0).spec
-    few, many = (play(settings, RandomActor(spec, 1), episodes=count, led=True) for count in (256, 600))
+    few, many = (play(settings, RandomActor(spec, 1), episodes=count, teacher_forced=True) for count in (256, 600))
     assert len(many.returns) == 600
     assert many.returns[:256] == few.returns  # the first ones are the same for everybody
     parts = [many.returns[first : first + 88] for first in (0, 256, 512)]
@@ -40,7 +40,7 @@ def test_a_student_with_memory_starts_every_part_with_none(tmp_path: Path):
 def test_agreement_is_of_steps_over_all_parts(tmp_path: Path):
     settings = small(tmp_path)
     spec = make_env(settings.env, 0).spec
-    result = play(settings, RandomActor(spec, 1), episodes=300, led=True)
+    result = play(settings, RandomActor(spec, 1), episodes=300, teacher_forced=True)
     assert result.agreement is not None
     assert abs(result.agreement - 1 / spec.actions.width) < 0.02  # dice agree as often as there are actions
 

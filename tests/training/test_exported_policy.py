@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from velodrome.errors import InputError
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.evaluate import choose
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.settings import PolicySettings
 from velodrome.training.trained.exported_policy import check_exported, export_policy, random_inputs, read_exported
 

@@ -19,7 +19,7 @@ from small_run import Reference, copied, metrics, same, small, trained, weights
 from velodrome.errors import InputError, StorageError, TrainError
 from velodrome.training.envs.make import make_env
 from velodrome.training.loop import roll_out, run_training
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.dashboard import Dashboard
@@ -116,13 +116,11 @@ def test_returns_where_the_teacher_leads_are_not_the_students(tmp_path: Path):
     assert all(line["episodes"] == 4 for line in lines if line["phase"] == "ppo" and "rollout_return" in line)
 
 
-@pytest.mark.parametrize(
-    ("led_by", "share", "led"), [("teacher", 0, 4), ("student", 1, 0), ("mixed", 0.25, 1), ("mixed", 0.75, 3)]
-)
+@pytest.mark.parametrize(("share", "led"), [(1.0, 4), (0.0, 0), (0.25, 1), (0.75, 3)])
 def test_the_teachers_actions_are_taken_where_it_leads_and_the_students_elsewhere(
-    tmp_path: Path, led_by: str, share: float, led: int
+    tmp_path: Path, share: float, led: int
 ):
-    values = {"supervised__led_by": led_by, "supervised__teacher_share": share}
+    values = {"supervised__teacher_forced": share}
     settings = small(tmp_path, **values, supervised__kickstart_coef=1, supervised__kickstart_steps=512)
     for step, leads in ((0, led), (512, 0)):  # the teacher is asked in both phases, and leads in the first
         run = make_session(settings, tmp_path, quiet)

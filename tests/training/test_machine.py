@@ -74,7 +74,7 @@ def test_what_half_precision_costs_is_measured_and_that_changes_nothing(tmp_path
 
     def state() -> list[torch.Tensor]:
         numbers = torch.from_numpy(np.random.get_state()[1].astype(np.int64))
-        memory = [] if run.memory is None else [run.memory]
+        memory = [] if run.lstm_state is None else [run.lstm_state]
         gradients = [weight.grad for weight in run.policy.parameters() if weight.grad is not None]
         world = [torch.from_numpy(run.env.obs), *memory, *gradients, torch.get_rng_state(), numbers]
         return [each.clone() for each in (*run.policy.state_dict().values(), *world)]

@@ -13,8 +13,8 @@ from small_run import same, small, weights
 
 from velodrome.errors import InputError
 from velodrome.training.advantages import RewardScaler
-from velodrome.training.encoders import ObsNormalizer
 from velodrome.training.loop import run_training
+from velodrome.training.network.encoders import ObsNormalizer
 from velodrome.training.run import checkpoint
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from velodrome.errors import InputError
-from velodrome.training.encoders import TokenEncoder
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.kernels.cells import add_cells
-from velodrome.training.policy import Policy
+from velodrome.training.network.encoders import TokenEncoder
+from velodrome.training.network.policy import Policy
 from velodrome.training.settings import PolicySettings
 
 WINDOW, CODES, FEATURES = 5, 7, 6
@@ -124,15 +124,15 @@ def test_a_code_the_table_does_not_know_is_as_nothing() -> None:
 def test_many_steps_at_once_give_what_single_steps_gave(spec: Spec, core: str, ends: float) -> None:
     policy = a_policy(spec, core=core)
     obs_TN = some_obs(spec, 8, 4)
-    begun_TN = torch.rand(8, 4, generator=generator(7)) < ends
+    starts_TN = torch.rand(8, 4, generator=generator(7)) < ends
     state = None if core == "mlp" else torch.randn(2, 4, 16, generator=generator(8))
     first, logits, values = state, [], []
     for t in range(8):
-        logits_NA, values_N, state = policy(obs_TN[t], state, begun_TN[t])
+        logits_NA, values_N, state = policy(obs_TN[t], state, starts_TN[t])
         logits.append(logits_NA)
         values.append(values_N)
 
-    logits_TNA, values_TN = policy.sequence(obs_TN, begun_TN, first)
+    logits_TNA, values_TN = policy.sequence(obs_TN, starts_TN, first)
 
     torch.testing.assert_close(logits_TNA, torch.stack(logits), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(values_TN, torch.stack(values), rtol=1e-4, atol=1e-5)
@@ -141,12 +141,12 @@ def test_many_steps_at_once_give_what_single_steps_gave(spec: Spec, core: str, e
 def test_what_was_seen_before_an_episode_began_is_forgotten_and_what_came_after_is_not() -> None:
     policy = a_policy(VECTOR, core="lstm")
     obs_TN = some_obs(VECTOR, 6, 1).requires_grad_()
-    begun_TN = torch.zeros(6, 1, dtype=torch.bool)
-    begun_TN[3] = True
+    starts_TN = torch.zeros(6, 1, dtype=torch.bool)
+    starts_TN[3] = True
     state = policy.initial_state(1)
     assert state is not None
 
-    policy.sequence(obs_TN, begun_TN, state.requires_grad_())[1][5].sum().backward()
+    policy.sequence(obs_TN, starts_TN, state.requires_grad_())[1][5].sum().backward()
 
     assert obs_TN.grad is not None
     assert (obs_TN.grad.abs().sum((1, 2)) > 0).tolist() == [False, False, False, True, True, True]
@@ -157,11 +157,11 @@ def test_what_was_seen_before_an_episode_began_is_forgotten_and_what_came_after_
 def test_in_half_precision_the_results_are_whole_again_and_near() -> None:
     for core in ("mlp", "lstm"):
         policy = a_policy(core=core)
-        obs_TN, begun_TN = some_obs(TOKENS, 4, 6), torch.zeros(4, 6, dtype=torch.bool)
+        obs_TN, starts_TN = some_obs(TOKENS, 4, 6), torch.zeros(4, 6, dtype=torch.bool)
         state = policy.initial_state(6)
-        logits, values = policy.sequence(obs_TN, begun_TN, state)
+        logits, values = policy.sequence(obs_TN, starts_TN, state)
         with torch.autocast("cpu", torch.bfloat16):
-            half_logits, half_values = policy.sequence(obs_TN, begun_TN, state)
+            half_logits, half_values = policy.sequence(obs_TN, starts_TN, state)
             step_logits, _, half_state = policy(obs_TN[0], state)
         (half_logits.sum() + half_values.sum()).backward()
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 
-from velodrome.training.distributions import Categorical
 from velodrome.training.losses.ppo import PPO_STATS, ppo_loss
 from velodrome.training.losses.ppo_kernel import ppo_loss_by_kernel
+from velodrome.training.network.distributions import Categorical
 from velodrome.training.settings import PPOSettings
 
 Sample = dict[str, Any]

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.training.distributions import Categorical
 from velodrome.training.losses.supervised import SUPERVISED_STATS, annealed, supervised_loss
+from velodrome.training.network.distributions import Categorical
 
 
 @settings(max_examples=25, deadline=None)

@@ -49,7 +49,7 @@ def test_trials_are_ordinary_runs_and_the_best_is_the_one_with_the_highest_evalu
         folder = result.folder / run["folder"]
         settings = json.loads((folder / "settings.json").read_text())
         assert settings["trainer"]["learning_rate"] == trial.values["trainer.learning_rate"]
-        assert settings["ppo"]["epochs"] == trial.values["ppo.epochs"]
+        assert settings["ppo"]["epochs"] == trial.values["ppo.update_epochs"]
         assert metrics(folder)[-1]["evaluation"]["mean_return"] == trial.value
         assert velodrome.load_policy(folder) is not None
     lines = (result.folder / "trials.jsonl").read_text().splitlines()
@@ -127,17 +127,17 @@ def test_tpe_finds_the_better_half_of_a_range_more_often_than_chance():
     trials: dict[int, Trial] = {}
     for number in range(40):
         values = plan.proposed(number, trials)
-        distance = abs(values["trainer.learning_rate"] - 1e-3) / 1e-3 + values["ppo.epochs"]
+        distance = abs(values["trainer.learning_rate"] - 1e-3) / 1e-3 + values["ppo.update_epochs"]
         trials[number] = Trial(number, values, distance, [])
     late = [trials[number].values for number in range(20, 40)]
-    assert sum(values["ppo.epochs"] == 1 for values in late) > 14
+    assert sum(values["ppo.update_epochs"] == 1 for values in late) > 14
     assert sum(5e-4 < values["trainer.learning_rate"] < 2e-3 for values in late) > 10  # 6 of 20 by chance
 
 
 def test_whole_numbers_stay_whole_and_both_ends_are_drawn():
-    plan = planned(parameters={"ppo.epochs": {"range": [1, 3]}, "policy.hidden": {"log": [16, 64]}})
+    plan = planned(parameters={"ppo.update_epochs": {"range": [1, 3]}, "policy.hidden": {"log": [16, 64]}})
     drawn = [plan.proposed(number, {}) for number in range(60)]
-    assert {values["ppo.epochs"] for values in drawn} == {1, 2, 3}
+    assert {values["ppo.update_epochs"] for values in drawn} == {1, 2, 3}
     assert all(type(values["policy.hidden"]) is int and 16 <= values["policy.hidden"] <= 64 for values in drawn)
 
 
@@ -215,8 +215,11 @@ def test_a_torn_last_line_is_a_trial_to_finish_and_costs_no_training(tmp_path: P
 BAD = [
     ({"parameters": {"trainer.learning_rat": {"log": [1e-4, 1e-2]}}}, r'unknown key .*mean "trainer.learning_rate"'),
     ({"parameters": {"trainer.gamma": {"range": [0.9, 1.2]}}}, r"trainer.gamma: expected a number up to 1, not 1.2"),
-    ({"parameters": {"ppo.epochs": {"choices": [0, 4]}}}, r"ppo.epochs: expected a whole number from 1, not 0"),
-    ({"parameters": {"ppo.epochs": {"range": [1, 2.5]}}}, r"ppo.epochs: expected a whole number"),
+    (
+        {"parameters": {"ppo.update_epochs": {"choices": [0, 4]}}},
+        r"update_epochs: expected a whole number from 1, not 0",
+    ),
+    ({"parameters": {"ppo.update_epochs": {"range": [1, 2.5]}}}, r"ppo.update_epochs: expected a whole number"),
     ({"parameters": {"ppo.clip": {"log": [0, 1]}}}, r"ppo.clip: log: 0 has no logarithm"),
     ({"parameters": {"ppo.clip": {"range": [1, 0.1]}}}, r"ppo.clip: range: .*smaller one first"),
     ({"parameters": {"ppo.clip": {"values": [0.1]}}}, r"ppo.clip: write it as"),
@@ -242,7 +245,7 @@ def test_a_mistake_is_one_line_before_anything_is_trained(tmp_path: Path, sweep:
 
 def test_a_file_that_is_not_yaml_is_reported_with_its_line(tmp_path: Path):
     path = tmp_path / "sweep.yaml"
-    path.write_text("trials: 3\nparameters:\n  ppo.epochs: [1\n")
+    path.write_text("trials: 3\nparameters:\n  ppo.update_epochs: [1\n")
     with pytest.raises(InputError, match=r"sweep.yaml:4: not valid YAML"):
         read_sweep(path)
     with pytest.raises(InputError, match=r'swep.yaml: no such file; did you mean ".*sweep.yaml"'):

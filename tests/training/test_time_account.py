@@ -235,7 +235,7 @@ def test_every_setting_that_advice_names_exists():
         assert named <= names, line
 
 
-LARGER, FEWER, NARROWER = "trainer.minibatch_size=512", "ppo.epochs", "policy.hidden"
+LARGER, FEWER, NARROWER = "trainer.minibatch_size=512", "ppo.update_epochs", "policy.hidden"
 TWICE, HALF = "env.num_envs=32 with trainer.batch_size=1024", "trainer.mixed_precision=True"
 
 
@@ -248,8 +248,8 @@ TWICE, HALF = "env.num_envs=32 with trainer.batch_size=1024", "trainer.mixed_pre
         (timed.FORWARD, "cpu", {}, [LARGER, FEWER, NARROWER]),
         (timed.BACKWARD, "cpu", {"trainer.minibatch_size": 300}, [LARGER, FEWER, NARROWER]),
         (timed.BACKWARD, "cpu", {"trainer.minibatch_size": 512}, [FEWER, NARROWER]),
-        (timed.OPTIMIZER, "cuda", {"ppo.epochs": 1}, [LARGER, NARROWER]),
-        (timed.OPTIMIZER, "cpu", {"ppo.epochs": 1, "trainer.minibatch_size": 512, "policy.hidden": 4}, []),
+        (timed.OPTIMIZER, "cuda", {"ppo.update_epochs": 1}, [LARGER, NARROWER]),
+        (timed.OPTIMIZER, "cpu", {"ppo.update_epochs": 1, "trainer.minibatch_size": 512, "policy.hidden": 4}, []),
         (timed.STORE, "cpu", {"env.num_envs": 65_536}, []),
         (timed.ENVIRONMENT, "cpu", {"env.name": "gymnasium:CartPole-v1"}, []),
         (timed.KERNELS, "cpu", {"env.name": "extractor_hub_8"}, ["supervised.steps"]),

@@ -25,7 +25,7 @@ class Minibatch:
     """B is L x C, in the order of `obs_LC.flatten(0, 1)`."""
 
     obs_LC: Tensor  # L steps of C segments, for Policy.sequence; L is 1 for a student without memory
-    begun_LC: Tensor | None
+    starts_LC: Tensor | None
     state: Tensor | None  # 2 x C x hidden: the memory at the start of each segment
     actions_B: Tensor
     teacher_actions_B: Tensor
@@ -50,7 +50,7 @@ class Buffer:
     ) -> None:
         self.horizon = horizon
         self.segment = 1 if state is None else min(segment, horizon)
-        self.steps = 0  # of the rollout held; set by `finish`
+        self.steps = 0  # of the rollout held; set by `compute_advantages`
         shape = (horizon, spec.total)
         self._device = device
         self._floats = torch.zeros(4, *shape, device=device)  # together: a minibatch gathers them at once
@@ -63,7 +63,7 @@ class Buffer:
         self.obs = torch.zeros(*shape, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype), device=device)
         self.rewards = torch.zeros(shape, device=device)
         self.final_values = torch.zeros(shape, device=device)
-        self.begun = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.starts = torch.zeros(shape, dtype=torch.bool, device=device)
         self.terminals = torch.zeros(shape, dtype=torch.bool, device=device)
         self.truncations = torch.zeros(shape, dtype=torch.bool, device=device)
         starts = -(-horizon // self.segment)
@@ -79,7 +79,7 @@ class Buffer:
         t: int,
         *,
         obs: Values,
-        begun: Values,
+        starts: Values,
         actions: Values,
         logprobs: Values,
         values: Values,
@@ -88,9 +88,9 @@ class Buffer:
         alive: Values | None = None,
         state: Tensor | None = None,
     ) -> None:
-        """What was seen and done in step `t`; `begun` and `state` are the inputs of the student."""
+        """What was seen and done in step `t`; `starts` and `state` are the inputs of the student."""
         self._put("obs", t, obs)
-        self._put("begun", t, begun)
+        self._put("starts", t, starts)
         self._put("actions", t, actions)
         self._put("logprobs", t, logprobs)
         self._put("values", t, values)
@@ -114,7 +114,7 @@ class Buffer:
         if final_values is not None:
             self._put("final_values", t, final_values)
 
-    def finish(self, steps: int, last_value_N: Tensor, gamma: float, lam: float) -> None:
+    def compute_advantages(self, steps: int, last_value_N: Tensor, gamma: float, lam: float) -> None:
         """The rollout ends after this many steps: compute advantages and returns."""
         self.steps = steps
         advantages_TN, returns_TN = gae(
@@ -171,9 +171,9 @@ class Buffer:
             steps_L = torch.arange(length, device=self._device) * columns
             rows_B = (steps_L.unsqueeze(1) + starts_C).flatten()
         shape = (length, len(segments_C))
-        begun_LC, state = None, None
+        starts_LC, state = None, None
         if self._states is not None:
-            begun_LC = self.begun.flatten()[rows_B].view(shape)
+            starts_LC = self.starts.flatten()[rows_B].view(shape)
             state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
         obs_LC = self.obs.flatten(0, 1).index_select(0, rows_B).view(*shape, *self.obs.shape[2:])
         kept_B = None
@@ -184,7 +184,7 @@ class Buffer:
         mask_BA = None if self.mask is None else self.mask.flatten(0, 1).index_select(0, rows_B)
         logprobs_B, values_B, advantages_B, returns_B = self._floats.flatten(1).index_select(1, rows_B)
         floats = (logprobs_B, values_B, advantages_B, returns_B)
-        return Minibatch(obs_LC, begun_LC, state, actions_B, teacher_B, mask_BA, *floats, kept_B)
+        return Minibatch(obs_LC, starts_LC, state, actions_B, teacher_B, mask_BA, *floats, kept_B)
 
     def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]

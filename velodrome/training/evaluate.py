@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from velodrome.timing.report import counted
-from velodrome.training.distributions import bounded
 from velodrome.training.envs.interface import Array, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
-from velodrome.training.policy import Policy
+from velodrome.training.network.distributions import bounded
+from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
@@ -70,7 +70,7 @@ class Evaluation:
 class Actor(Protocol):
     """Acts for all agents at once."""
 
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array: ...
+    def act(self, obs_N: Array, starts_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array: ...
 
 
 @torch.no_grad()
@@ -78,12 +78,12 @@ def choose(
     policy: Policy,
     obs_N: torch.Tensor,
     state: torch.Tensor | None,
-    begun_N: torch.Tensor,
+    starts_N: torch.Tensor,
     mask_NA: torch.Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The likeliest actions, or with a generator sampled ones; and the memory after them."""
-    outputs_NO, _, state = policy(obs_N, state, begun_N)
+    outputs_NO, _, state = policy(obs_N, state, starts_N)
     chosen = policy.distribution(outputs_NO, mask_NA)
     actions_N = chosen.mode() if generator is None else chosen.sample(generator)[0]
     return bounded(actions_N, policy.actions), state
@@ -98,12 +98,12 @@ class Student:
         self._generator = generator
         self._state: torch.Tensor | None = None
 
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array:
-        if begun_N.all():
+    def act(self, obs_N: Array, starts_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None = None) -> Array:
+        if starts_N.all():
             self._state = self._policy.initial_state(len(obs_N))
-        obs, begun = (torch.from_numpy(each).to(self._device) for each in (obs_N, begun_N))
+        obs, starts = (torch.from_numpy(each).to(self._device) for each in (obs_N, starts_N))
         mask = None if mask_NA is None else torch.from_numpy(mask_NA).to(self._device)
-        actions_N, self._state = choose(self._policy, obs, self._state, begun, mask, self._generator)
+        actions_N, self._state = choose(self._policy, obs, self._state, starts, mask, self._generator)
         return actions_N.cpu().numpy()
 
 
@@ -124,8 +124,8 @@ def evaluate(
     greedy = settings.evaluator.greedy
     result = {**alone.as_json(), "greedy": greedy, "actions": "greedy" if greedy else "sampled"}
     if alone.agreement is not None:
-        led = play(settings, Student(policy, device), episodes=episodes, led=True, stop=stop)
-        result |= {"agreement": led.agreement, "agreement_alone": alone.agreement}
+        forced = play(settings, Student(policy, device), episodes=episodes, teacher_forced=True, stop=stop)
+        result |= {"agreement": forced.agreement, "agreement_alone": alone.agreement}
     return result
 
 
@@ -162,18 +162,18 @@ def play(
     actor: Actor,
     *,
     episodes: int,
-    led: bool = False,
+    teacher_forced: bool = False,
     stop: Stop = _never,
     watch: Watch | None = None,
 ) -> Evaluation:
-    """Episodes of any actor, on the same layouts. `led`: the teacher's actions are taken.
+    """Episodes of any actor, on the same layouts. `teacher_forced`: the teacher's actions are taken.
 
     `watch` is called before each step with the environments and which of them are still in their first episode.
     """
     parts = []
     for first in range(0, episodes, AT_ONCE):
         with layouts(settings, first, episodes) as (env, advisor):
-            parts.append(_first_episodes(env, actor, advisor, led=led, stop=stop, watch=watch))
+            parts.append(_first_episodes(env, actor, advisor, teacher_forced=teacher_forced, stop=stop, watch=watch))
     steps = sum(part.steps for part in parts)
     agreement = (
         None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
@@ -183,10 +183,10 @@ def play(
 
 
 def _first_episodes(
-    env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, led: bool, stop: Stop, watch: Watch | None
+    env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, teacher_forced: bool, stop: Stop, watch: Watch | None
 ) -> Evaluation:
     spec = env.spec
-    begun_N = np.ones(spec.total, np.bool_)
+    starts_N = np.ones(spec.total, np.bool_)
     returns_E = np.zeros(spec.num_envs)
     lengths_E = np.zeros(spec.num_envs, np.int64)
     playing_E = np.ones(spec.num_envs, np.bool_)
@@ -194,19 +194,19 @@ def _first_episodes(
     for _ in range(MOST_STEPS):
         if stop():
             raise Stopped
-        advised_N = advisor.act(env.obs, begun_N) if advisor else None
-        actions_N = actor.act(env.obs, begun_N, env.action_mask)
+        advised_N = advisor.act(env.obs, starts_N) if advisor else None
+        actions_N = actor.act(env.obs, starts_N, env.action_mask)
         if watch:
             watch(env, playing_E)
         if advised_N is not None:
             playing_N = np.repeat(playing_E, spec.agents)
             agreed += int((actions_N == advised_N).reshape(spec.total, -1).all(1)[playing_N].sum())
             counted_actions += int(playing_N.sum())
-        env.step(advised_N if led and advised_N is not None else actions_N)
-        begun_N = env.terminals | env.truncations
+        env.step(advised_N if teacher_forced and advised_N is not None else actions_N)
+        starts_N = env.terminals | env.truncations
         returns_E[playing_E] += env.rewards.reshape(spec.num_envs, spec.agents).mean(1)[playing_E]
         lengths_E[playing_E] += 1
-        playing_E &= ~begun_N.reshape(spec.num_envs, spec.agents).all(1)
+        playing_E &= ~starts_N.reshape(spec.num_envs, spec.agents).all(1)
         if not playing_E.any():
             break
     agreement = agreed / counted_actions if counted_actions else None

@@ -24,11 +24,11 @@ from velodrome.timing.spans import Span, root
 from velodrome.training import timed
 from velodrome.training.advantages import explained_variance
 from velodrome.training.buffer import Minibatch
-from velodrome.training.distributions import Distribution, bounded
 from velodrome.training.envs.env_names import kind_of
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
 from velodrome.training.kernels.compiled import storage_errors
 from velodrome.training.losses import Loss, annealed
+from velodrome.training.network.distributions import Distribution, bounded
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
@@ -129,31 +129,31 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
     """Step all environments: one forward and one store per step."""
     part, env, buffer = run.timer, run.env, run.buffer
     generator = stream(run.settings.seed, "actions", run.step, run.device)
-    led = _led_envs(run, phase) * env.spec.agents
-    led_N = torch.arange(run.agents, device=run.device) < led if led else None
+    forced = _teacher_forced_envs(run, phase) * env.spec.agents
+    forced_N = torch.arange(run.agents, device=run.device) < forced if forced else None
     taught_N: Tensor | None = None
     for t in range(steps):
         run.tracer.begin("environment step")
         with part(timed.STUDENT):
-            obs_N, begun_N = run.inputs()
-            before = run.memory
+            obs_N, starts_N = run.inputs()
+            before = run.lstm_state
             with run.precision():
-                outputs_NO, values_N, run.memory = run.act(obs_N, before, begun_N)
+                outputs_NO, values_N, run.lstm_state = run.act(obs_N, before, starts_N)
             mask_NA = run.mask()
             actions_N, logprobs_N = run.policy.distribution(outputs_NO, mask_NA).sample(generator)
         if phase.asks_teacher:
             assert run.teacher is not None
             with part(timed.TEACHER):
-                advised_N = run.teacher.act(env.obs, run.begun_N)
+                advised_N = run.teacher.act(env.obs, run.starts_N)
                 with part(timed.BACK):
                     taught_N = torch.from_numpy(advised_N).to(run.device)
-                if led_N is not None:
-                    actions_N = torch.where(led_N, taught_N, actions_N)
+                if forced_N is not None:
+                    actions_N = torch.where(forced_N, taught_N, actions_N)
         with part(timed.STORE):
             buffer.store(
                 t,
                 obs=obs_N,
-                begun=begun_N,
+                starts=starts_N,
                 actions=actions_N,
                 logprobs=logprobs_N,
                 values=values_N,
@@ -168,7 +168,7 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
         with part(timed.STORE):
             ended = {"terminals": env.terminals, "truncations": env.truncations}
             buffer.store_outcome(t, rewards=run.rewards(), **ended, final_values=final_N)
-            run.begun_N = env.terminals | env.truncations
+            run.starts_N = env.terminals | env.truncations
         run.tracer.end()
 
 
@@ -180,10 +180,10 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     with part(timed.FORWARD):
         next_N = _next_values(run)
     with part(timed.ADVANTAGES):
-        buffer.finish(steps, next_N, trainer.gamma, trainer.gae_lambda)
+        buffer.compute_advantages(steps, next_N, trainer.gamma, trainer.gae_lambda)
     run.optimizer.lr = _learning_rate(run.settings, phase, run.step)
     reported: list[Tensor] = []
-    for number in range(phase.terms[0].epochs):
+    for number in range(phase.terms[0].update_epochs):
         generator = stream(run.settings.seed, f"minibatches/{number}", run.step)
         batches = buffer.minibatches(generator, trainer.minibatch_size)
         while True:
@@ -192,7 +192,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             if batch is None:
                 break
             with part(timed.FORWARD), run.precision():
-                outputs_LCO, values_LC = run.learn(batch.obs_LC, batch.begun_LC, batch.state)
+                outputs_LCO, values_LC = run.learn(batch.obs_LC, batch.starts_LC, batch.state)
             with part(timed.FORWARD):
                 outputs_BO, values_B = batch.kept(outputs_LCO), batch.kept(values_LC)
                 policy = run.policy.distribution(outputs_BO, batch.mask_BA)
@@ -302,15 +302,15 @@ def _total(
     return total, stats
 
 
-def _led_envs(run: Session, phase: Phase) -> int:
+def _teacher_forced_envs(run: Session, phase: Phase) -> int:
     """In how many environments, the first ones, the teacher's actions are taken."""
-    return round(phase.terms[0].teacher_share * run.env.spec.num_envs)
+    return round(phase.terms[0].teacher_forced * run.env.spec.num_envs)
 
 
 def _ended_episodes(run: Session, phase: Phase) -> Json:
-    """Of the episodes that ended in a rollout: the student's and, apart from them, those the teacher led."""
+    """Of the episodes that ended in a rollout: the student's and, apart from them, teacher-forced ones."""
     ended = run.env.ended()
-    own = ended.envs >= _led_envs(run, phase)
+    own = ended.envs >= _teacher_forced_envs(run, phase)
     line: Json = {"episodes": int(own.sum())}
     if own.any():
         line |= {"rollout_return": float(ended.returns[own].mean())}
@@ -327,18 +327,18 @@ def _final_values(run: Session) -> Tensor:
     with run.timer(timed.STUDENT), run.precision():
         rows = torch.from_numpy(np.flatnonzero(run.env.truncations))
         obs = torch.from_numpy(run.env.final_obs)[rows].to(run.device)
-        memory = None if run.memory is None else run.memory[:, rows.to(run.device)]
+        lstm_state = None if run.lstm_state is None else run.lstm_state[:, rows.to(run.device)]
         values_N = torch.zeros(run.agents, device=run.device)
-        values_N[rows.to(run.device)] = run.policy(obs, memory, None)[1]
+        values_N[rows.to(run.device)] = run.policy(obs, lstm_state, None)[1]
     return values_N
 
 
 @torch.no_grad()
 def _next_values(run: Session) -> Tensor:
     """The student's values of the current observations."""
-    obs_N, begun_N = run.inputs()
+    obs_N, starts_N = run.inputs()
     with run.precision():
-        return run.act(obs_N, run.memory, begun_N)[1]
+        return run.act(obs_N, run.lstm_state, starts_N)[1]
 
 
 def _learning_rate(settings: RunSettings, phase: Phase, step: int) -> float:

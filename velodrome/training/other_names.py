@@ -16,7 +16,7 @@ ELSEWHERE = {
     "exp_name": "run",
     "lr": "trainer.learning_rate",
     "n_envs": "env.num_envs",
-    "n_epochs": "ppo.epochs",
+    "n_epochs": "ppo.update_epochs",
     "n_eval_episodes": "evaluator.episodes",
     "n_steps": _PER_ROLLOUT,
     "norm_adv": "ppo.normalize_advantages",
@@ -26,7 +26,6 @@ ELSEWHERE = {
     "save_freq": "trainer.checkpoint_interval",
     "tensorboard_log": "output.tensorboard",
     "total_steps": "trainer.total_timesteps",
-    "update_epochs": "ppo.epochs",
     "verbose": "output.dashboard",
     "vf_coef": "ppo.value_coef",
 }

@@ -144,7 +144,7 @@ def make_plan(settings: RunSettings, agents: int) -> TrainingPlan:
 
 
 def _updates(settings: RunSettings, phase: Phase, size: int) -> int:
-    return phase.terms[0].epochs * -(-size // settings.trainer.minibatch_size)
+    return phase.terms[0].update_epochs * -(-size // settings.trainer.minibatch_size)
 
 
 def _notes(settings: RunSettings, agents: int, full: int) -> Iterator[str]:

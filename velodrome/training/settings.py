@@ -71,9 +71,9 @@ class LossTerm:
     until: int
     needs_teacher: bool = False
     leads: bool = False
-    epochs: int = 1  # passes over a rollout, if it leads
+    update_epochs: int = 1  # passes over a batch, if it leads
     learning_rate: float | None = None  # None: the trainer's
-    teacher_share: float = 0.0  # environments in which the teacher's actions are taken, if it leads
+    teacher_forced: float = 0.0  # share of environments in which the teacher's actions are taken, if it leads
 
 
 class LossSettings(Settings):
@@ -91,8 +91,9 @@ class ActionSupervisedAndCriticConfig(LossSettings):
     coef: float = Field(1.0, ge=0, description="weight of the cross-entropy at the start of the phase")
     end_coef: float = Field(1.0, ge=0, description="weight at the end of the phase (linear in between)")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
-    led_by: Literal["teacher", "student", "mixed"] = Field("mixed", description="whose actions are taken")
-    teacher_share: float = Field(0.5, ge=0, le=1, description="mixed: share of environments the teacher leads")
+    teacher_forced: float = Field(
+        0.5, ge=0, le=1, description="share of environments in which the teacher's actions are taken"
+    )
     kickstart_coef: float = Field(0.0, ge=0, description="weight of the cross-entropy at the start of PPO; 0: none")
     kickstart_steps: int = Field(
         0, ge=0, description="agent steps of PPO over which that weight falls to zero; 0: all of them"
@@ -102,9 +103,8 @@ class ActionSupervisedAndCriticConfig(LossSettings):
     )
 
     def terms(self, name: str, start: int, total: int) -> Iterator[LossTerm]:
-        share = {"teacher": 1.0, "student": 0.0, "mixed": self.teacher_share}[self.led_by]
         path = "velodrome.training.losses.supervised:Supervised"
-        yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_share=share)
+        yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_forced=self.teacher_forced)
         if self.kickstart_coef > 0:
             path = "velodrome.training.losses.kickstart:Kickstart"
             until = start + self.kickstart_steps if self.kickstart_steps else total
@@ -119,13 +119,13 @@ class PPOSettings(LossSettings):
     value_clip: float = Field(0.0, ge=0, description="how far a value may move; 0: no limit")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     entropy_coef: float = Field(0.01, ge=0, description="weight of the entropy bonus")
-    epochs: int = Field(4, ge=1, le=100, description="passes over a rollout")
+    update_epochs: int = Field(4, ge=1, le=100, description="passes over a batch")
     target_kl: float = Field(0.0, ge=0, description="end the passes once the KL exceeds 1.5 times this; 0: never")
     normalize_advantages: bool = Field(True, description="per minibatch")
 
     def terms(self, name: str, start: int, total: int) -> Iterator[LossTerm]:
         path, rate = "velodrome.training.losses.ppo:PPO", self.learning_rate
-        yield LossTerm(name, path, self, start, total, leads=True, epochs=self.epochs, learning_rate=rate)
+        yield LossTerm(name, path, self, start, total, leads=True, update_epochs=self.update_epochs, learning_rate=rate)
 
 
 class ProfilerSettings(Settings):

@@ -62,13 +62,13 @@ class TeacherActor:
         self._shape = (spec.num_envs, spec.agents)
         self._actions_EA: NDArray[np.int64] = np.zeros(self._shape, np.int64)
 
-    def act(self, obs_N: Array, begun_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def act(self, obs_N: Array, starts_N: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Its actions, good until the next ones."""
         with self._part(RESHAPE):
             obs_EA = obs_N.reshape(*self._shape, *obs_N.shape[1:])
-            begun_E = begun_N.reshape(self._shape)[:, 0]
+            starts_E = starts_N.reshape(self._shape)[:, 0]
         with self._part(FETCH):
             pass
         with self._part(KERNELS):
-            self.teacher.ask(obs_EA, begun_E, self._actions_EA)
+            self.teacher.ask(obs_EA, starts_E, self._actions_EA)
         return self._actions_EA.reshape(-1)

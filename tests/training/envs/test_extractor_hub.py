@@ -34,14 +34,18 @@ def random_actions(env: ExtractorHub, steps: int, seed: int = 0) -> np.ndarray:
 def led_by_teacher(env: ExtractorHub, steps: int, seed: int, noise: float) -> np.ndarray:
     """Actions that get somewhere: the teacher's, some of them replaced, two of them out of range."""
     shape = (env.spec.num_envs, env.spec.agents)
-    teacher, advice, begun = Thinky(env.world.size, num_envs=shape[0], agents=shape[1]), np.zeros(shape, np.int64), True
+    teacher, advice, starts = (
+        Thinky(env.world.size, num_envs=shape[0], agents=shape[1]),
+        np.zeros(shape, np.int64),
+        True,
+    )
     random, taken = np.random.default_rng(seed), []
     for _ in range(steps):
-        teacher.ask(env.obs.reshape(*shape, -1), np.full(shape[0], begun), advice)
+        teacher.ask(env.obs.reshape(*shape, -1), np.full(shape[0], starts), advice)
         other = random.integers(-1, 6, env.spec.total)
         taken.append(np.where(random.random(env.spec.total) < noise, other, advice.reshape(-1)))
         env.step(taken[-1])
-        begun = bool(env.truncations[0])
+        starts = bool(env.truncations[0])
     return np.stack(taken)
 
 

@@ -17,13 +17,13 @@ class Class:
         self.env = ExtractorHub(size, num_envs=num_envs, agents=agents, max_steps=256, notes=notes)
         self.env.reset(seed)
         self.teacher = Thinky(size, num_envs=num_envs, agents=agents)
-        self.begun_E = np.ones(num_envs, np.bool_)
+        self.starts_E = np.ones(num_envs, np.bool_)
         self.actions_EA = np.zeros(self.shape, np.int64)
 
     def step(self) -> None:
-        self.teacher.ask(self.env.obs.reshape(*self.shape, -1), self.begun_E, self.actions_EA)
+        self.teacher.ask(self.env.obs.reshape(*self.shape, -1), self.starts_E, self.actions_EA)
         self.env.step(self.actions_EA.reshape(-1))
-        self.begun_E = self.env.truncations.reshape(self.shape)[:, 0].copy()
+        self.starts_E = self.env.truncations.reshape(self.shape)[:, 0].copy()
 
     def hearts(self, steps: int = 256) -> np.ndarray:
         for _ in range(steps):
@@ -70,9 +70,9 @@ def test_one_that_comes_late_to_an_episode_knows_no_more_than_one_that_has_forgo
     for _ in range(9):
         lesson.step()
     result = []
-    for begun in (False, True):
+    for starts in (False, True):
         new = Thinky(12, num_envs=8, agents=2)
-        new.ask(lesson.env.obs.reshape(8, 2, -1), np.full(8, begun), lesson.actions_EA)
+        new.ask(lesson.env.obs.reshape(8, 2, -1), np.full(8, starts), lesson.actions_EA)
         result.append((lesson.actions_EA.tolist(), {name: array.tolist() for name, array in new.state().items()}))
     assert result[0] == result[1]
 
@@ -96,12 +96,12 @@ def test_a_memory_that_was_given_is_taken_again_and_the_advice_goes_on_the_same(
 def test_its_advice_for_one_agent_does_not_depend_on_what_it_is_told_of_others() -> None:
     both = Class(16, 2, 2)
     alone = Thinky(16, num_envs=1, agents=1)
-    advice, begun = np.zeros((1, 1), np.int64), np.ones(1, np.bool_)
+    advice, starts = np.zeros((1, 1), np.int64), np.ones(1, np.bool_)
     for _ in range(120):
         seen = both.env.obs.reshape(2, 2, -1)[1:, 1:].copy()
         both.step()
-        alone.ask(seen, begun, advice)
-        begun[:] = False
+        alone.ask(seen, starts, advice)
+        starts[:] = False
         assert advice[0, 0] == both.actions_EA[1, 1]
 
 
@@ -111,8 +111,8 @@ def test_a_student_that_goes_its_own_way_is_told_the_same_as_one_that_has_just_c
     random, result = np.random.default_rng(1), np.zeros((8, 1), np.int64)
     for _ in range(200):  # the window shows nearly all of so small a map
         seen = lesson.env.obs.reshape(8, 1, -1)
-        lesson.teacher.ask(seen, lesson.begun_E, lesson.actions_EA)
-        lesson.begun_E[:] = False
+        lesson.teacher.ask(seen, lesson.starts_E, lesson.actions_EA)
+        lesson.starts_E[:] = False
         newcomer.ask(seen, np.ones(8, np.bool_), result)
         centred = (np.abs(lesson.env.world.agents_EAF[:, :, :2] - 4) <= 1).all(axis=2)
         assert lesson.actions_EA[centred].tolist() == result[centred].tolist()

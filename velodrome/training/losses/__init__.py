@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
-from velodrome.training.distributions import Distribution
+from velodrome.training.network.distributions import Distribution
 from velodrome.training.settings import LossTerm
 
 

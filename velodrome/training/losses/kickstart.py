@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
-from velodrome.training.distributions import Distribution
 from velodrome.training.losses import Loss, annealed
+from velodrome.training.network.distributions import Distribution
 
 
 class Kickstart(Loss):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
-from velodrome.training.distributions import Categorical, Distribution
 from velodrome.training.losses import Loss
 from velodrome.training.losses.ppo_kernel import ppo_loss_by_kernel
+from velodrome.training.network.distributions import Categorical, Distribution
 from velodrome.training.settings import PPOSettings
 
 PPO_STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
-from velodrome.training.distributions import Distribution
 from velodrome.training.losses import Loss, annealed
+from velodrome.training.network.distributions import Distribution
 
 SUPERVISED_STATS = ("loss", "cross_entropy", "value_loss", "agreement")
 

@@ -18,7 +18,7 @@ def lunar_lander() -> RunSettings:
         run="lunar_lander",
         env=EnvSettings(name="gymnasium:LunarLander-v3", num_envs=16, action_repeat=4),
         policy=PolicySettings(hidden=64),
-        ppo=PPOSettings(entropy_coef=0.005, epochs=10),
+        ppo=PPOSettings(entropy_coef=0.005, update_epochs=10),
         trainer=TrainerSettings(
             total_timesteps=80_000,
             learning_rate=1e-3,

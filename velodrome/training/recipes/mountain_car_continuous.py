@@ -18,7 +18,7 @@ def mountain_car_continuous() -> RunSettings:
         run="mountain_car_continuous",
         env=EnvSettings(name="gymnasium:MountainCarContinuous-v0", num_envs=16, action_repeat=4),
         policy=PolicySettings(hidden=64, normalize_obs=True),
-        ppo=PPOSettings(entropy_coef=0.0, epochs=10),
+        ppo=PPOSettings(entropy_coef=0.0, update_epochs=10),
         trainer=TrainerSettings(
             total_timesteps=40_000,
             learning_rate=1e-3,

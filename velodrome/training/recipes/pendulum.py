@@ -18,7 +18,7 @@ def pendulum() -> RunSettings:
         run="pendulum",
         env=EnvSettings(name="gymnasium:Pendulum-v1", num_envs=16),
         policy=PolicySettings(hidden=64),
-        ppo=PPOSettings(entropy_coef=0.0, epochs=10),
+        ppo=PPOSettings(entropy_coef=0.0, update_epochs=10),
         trainer=TrainerSettings(
             total_timesteps=100_000,
             learning_rate=1e-3,

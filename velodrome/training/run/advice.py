@@ -54,7 +54,7 @@ def _remedies(
     half = ["trainer.mixed_precision=True"] if device == "cuda" and not trainer.mixed_precision else []
     larger = min(2 * trainer.minibatch_size, trainer.batch_size)
     fewer = [f"a larger minibatch (trainer.minibatch_size={larger})"] if larger > trainer.minibatch_size else []
-    fewer += ["fewer ppo.epochs"] if "ppo" in account.phases and ppo.epochs > 1 else []
+    fewer += ["fewer ppo.update_epochs"] if "ppo" in account.phases and ppo.update_epochs > 1 else []
     narrow = ["a narrower policy.hidden"] if settings.policy.hidden > LEAST_HIDDEN else []
     taught = ["fewer supervised.steps"]
     taught += ["fewer supervised.kickstart_steps"] if settings.supervised.kickstart_coef else []

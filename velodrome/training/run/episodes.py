@@ -25,7 +25,7 @@ from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, layout_seed, layouts
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run.film import FILMED, Film
 from velodrome.training.settings import RunSettings
@@ -154,7 +154,7 @@ class _EpisodeBatch:
     ) -> int:
         """Play the first episode of every environment; those wanted are written when they end, or at the step limit."""
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
-        begun_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
+        starts_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
         observations = self._settings.output.episode_observations
         most = self._settings.output.episode_pictures
         recordings = {
@@ -166,9 +166,9 @@ class _EpisodeBatch:
         env.ended()
         for left in reversed(range(most_steps)):
             start = clock()
-            advised_N = advisor.act(env.obs, begun_N) if advisor else None
+            advised_N = advisor.act(env.obs, starts_N) if advisor else None
             taught = clock()
-            actions_N = student.act(env.obs, begun_N, env.action_mask)
+            actions_N = student.act(env.obs, starts_N, env.action_mask)
             acted = clock()
             for e, one in recordings.items():
                 rows = slice(e * agents, (e + 1) * agents)
@@ -184,12 +184,12 @@ class _EpisodeBatch:
             stepped = clock()
             for name, seconds in zip(self._spent, (acted - taught, taught - start, stepped - noted), strict=True):
                 self._spent[name] += seconds
-            begun_N = env.terminals | env.truncations
-            numbers, took_s = self._numbers(begun_N), stepped - began
+            starts_N = env.terminals | env.truncations
+            numbers, took_s = self._numbers(starts_N), stepped - began
             for e, one in list(recordings.items()):
                 rows = slice(e * agents, (e + 1) * agents)
                 one.rewards.append(env.rewards[rows].tolist())
-                over = begun_N[rows].all()
+                over = starts_N[rows].all()
                 if over or not left:
                     one.see((env.final_obs if over else env.obs)[rows])
                     file.append(self._line(e, recordings.pop(e), numbers.get(e, {}), took_s))

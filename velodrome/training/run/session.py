@@ -25,8 +25,8 @@ from velodrome.training.envs.interface import VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.losses import Loss, make_loss
 from velodrome.training.machine import kind_of_machine
+from velodrome.training.network.policy import Policy
 from velodrome.training.optimizer import FlatAdam
-from velodrome.training.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.run import checkpoint
 from velodrome.training.run.metrics_log import MetricsLog
@@ -65,10 +65,10 @@ class Session:
     metrics: MetricsLog
     sinks: Sinks
     scaler: RewardScaler | None  # with trainer.normalize_rewards
-    begun_N: NDArray[np.bool_]  # whose episode starts with the current observation
+    starts_N: NDArray[np.bool_]  # whose episode starts with the current observation
     step: int = 0  # agent steps so far
     epoch: int = 0
-    memory: Tensor | None = None  # the student's, for each agent
+    lstm_state: Tensor | None = None  # the student's, for each agent
     losses: dict[LossTerm, Loss] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None  # the last one: its step, its settings, its result
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # best, phase_…: the step and result of its weights
@@ -87,7 +87,7 @@ class Session:
 
     def inputs(self) -> tuple[Tensor, Tensor]:
         """What the student reads now: observations, and whose episode starts with them."""
-        return torch.from_numpy(self.env.obs).to(self.device), torch.from_numpy(self.begun_N).to(self.device)
+        return torch.from_numpy(self.env.obs).to(self.device), torch.from_numpy(self.starts_N).to(self.device)
 
     def mask(self) -> Tensor | None:
         """Which options are allowed now; None if all are."""
@@ -135,8 +135,8 @@ class Session:
     def reset(self) -> None:
         """Reset every environment and memory, with the seed of this step."""
         self.env.reset(stream_seed(self.settings.seed, "environment", self.step) % 2**31)
-        self.begun_N = np.ones(self.agents, np.bool_)
-        self.memory = self.policy.initial_state(self.agents)
+        self.starts_N = np.ones(self.agents, np.bool_)
+        self.lstm_state = self.policy.initial_state(self.agents)
         if self.scaler is not None:
             self.scaler.reset()
 
@@ -183,8 +183,8 @@ class Session:
             "environment": _tensors(world),
             "teacher": _tensors(self.teacher.teacher.state() if self.teacher and world is not None else None),
             "scaler": _tensors(self.scaler.state() if self.scaler else None),
-            "begun": torch.from_numpy(self.begun_N),
-            "memory": self.memory,
+            "starts": torch.from_numpy(self.starts_N),
+            "lstm_state": self.lstm_state,
             "evaluation": self.evaluation,
             "account": self.account.state(),
             "log": self.metrics.offset,
@@ -225,8 +225,8 @@ class Session:
         self.env.load(_arrays(state["environment"]))
         if self.teacher and state["teacher"] is not None:
             self.teacher.teacher.load(_arrays(state["teacher"]))
-        self.begun_N = state["begun"].numpy()
-        self.memory = None if state["memory"] is None else state["memory"].to(self.device)
+        self.starts_N = state["starts"].numpy()
+        self.lstm_state = None if state["lstm_state"] is None else state["lstm_state"].to(self.device)
 
     def close(self) -> None:
         """Close everything; a started trace is written."""
@@ -271,7 +271,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             metrics=metrics,
             sinks=sinks,
             scaler=RewardScaler(env.spec.total, settings.trainer.gamma) if settings.trainer.normalize_rewards else None,
-            begun_N=np.ones(env.spec.total, np.bool_),
+            starts_N=np.ones(env.spec.total, np.bool_),
         )
         if state is None:
             run.reset()

@@ -66,9 +66,9 @@ def _small(settings: RunSettings, agents: int) -> RunSettings:
 
 def _compile(run: Session) -> None:
     """torch compiles for shapes: run the student forward and backward in those of the run."""
-    obs_N, begun_N = run.inputs()
+    obs_N, starts_N = run.inputs()
     with torch.no_grad(), run.precision():
-        run.act(obs_N, run.memory, begun_N)
+        run.act(obs_N, run.lstm_state, starts_N)
     with run.precision():
         outputs_LCO, values_LC = run.learn(*_minibatch(run))
     torch.autograd.backward(outputs_LCO.sum() + values_LC.sum())
@@ -87,8 +87,8 @@ def _minibatch(run: Session, most: int = 10**9) -> tuple[Tensor, Tensor | None, 
     obs_N, _ = run.inputs()
     rows = torch.arange(length * columns, device=run.device) % len(obs_N)
     state = run.policy.initial_state(columns)
-    begun_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
-    return obs_N[rows].view(length, columns, *obs_N.shape[1:]), begun_LC, state
+    starts_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
+    return obs_N[rows].view(length, columns, *obs_N.shape[1:]), starts_LC, state
 
 
 def precision_line(run: Session) -> str:

@@ -77,7 +77,7 @@ class SweepSettings(Settings):
     @model_validator(mode="after")
     def _something_to_try(self) -> SweepSettings:
         if not self.parameters:
-            raise ValueError("parameters: none are given; name a setting, as in ppo.epochs: {choices: [2, 4]}")
+            raise ValueError("parameters: none are given; name a setting, as in ppo.update_epochs: {choices: [2, 4]}")
         if self.metric not in METRICS:
             near = hint(self.metric, METRICS) or f"; it is one of {', '.join(METRICS)}"
             raise ValueError(f'metric: an evaluation has no "{self.metric}"{near}')

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from velodrome.errors import InputError, StorageError, blame
-from velodrome.training.distributions import bounded
 from velodrome.training.envs.interface import Array, Spec
-from velodrome.training.policy import Policy
+from velodrome.training.network.distributions import bounded
+from velodrome.training.network.policy import Policy
 
 Json = dict[str, Any]
 Format = Literal["torchscript", "onnx"]

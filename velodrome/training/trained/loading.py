@@ -18,7 +18,7 @@ import orjson
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.training.envs.interface import ActionSpace, Spec
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.train_folder import METRICS

@@ -16,7 +16,7 @@ from velodrome.errors import InputError
 from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.settings import RunSettings
 from velodrome.training.trained.exported_policy import SUFFIXES, Format, export_policy
 from velodrome.training.trained.videos import FPS, film_episodes
@@ -149,12 +149,12 @@ class TrainedPolicy:
         return np.ascontiguousarray(rows[None] if single else rows), single
 
     def _memory(self, state: State | None, n: int) -> torch.Tensor | None:
-        begun = self.network.initial_state(n)
-        if state is None or begun is None:
-            return begun
+        initial = self.network.initial_state(n)
+        if state is None or initial is None:
+            return initial
         memory = np.asarray(state, np.float32)
-        if memory.shape != tuple(begun.shape):
-            raise InputError(f"state: expected {_by(begun.shape)}, as initial_state({n}), not {_by(memory.shape)}")
+        if memory.shape != tuple(initial.shape):
+            raise InputError(f"state: expected {_by(initial.shape)}, as initial_state({n}), not {_by(memory.shape)}")
         return torch.from_numpy(memory)
 
     def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:

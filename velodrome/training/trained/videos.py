@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, StorageError
 from velodrome.training.envs.interface import VectorEnv
 from velodrome.training.evaluate import AT_ONCE, Student, evaluation_actions, play
-from velodrome.training.policy import Policy
+from velodrome.training.network.policy import Policy
 from velodrome.training.settings import RunSettings
 from velodrome.training.trained.exported_policy import refuse_missing
 

@@ -298,10 +298,10 @@ def advise(m: Memory, e: int, a: int, obs_EA: Array) -> int:
 
 
 @kernel
-def advise_all(m: Memory, obs_EA: Array, begun_E: Array, actions_EA: Array) -> None:
+def advise_all(m: Memory, obs_EA: Array, starts_E: Array, actions_EA: Array) -> None:
     for e in range(obs_EA.shape[0]):
         for a in range(obs_EA.shape[1]):
-            if begun_E[e]:
+            if starts_E[e]:
                 forget(m, e, a)
             action = advise(m, e, a, obs_EA)
             m.numbers_EAF[e, a, ADVICE] = action
@@ -313,11 +313,11 @@ class Thinky:
 
     def __init__(self, size: int, *, num_envs: int, agents: int) -> None:
         self._memory = make_memory(size, num_envs, agents)
-        self._begun_E: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
+        self._starts_E: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
 
-    def ask(self, obs_EA: Array, begun_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
-        self._begun_E[:] = begun_E  # the kernel is compiled for one kind of array
-        advise_all(self._memory, obs_EA, self._begun_E, actions_EA)
+    def ask(self, obs_EA: Array, starts_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
+        self._starts_E[:] = starts_E  # the kernel is compiled for one kind of array
+        advise_all(self._memory, obs_EA, self._starts_E, actions_EA)
 
     def _arrays(self) -> dict[str, Array]:
         m = self._memory

@@ -9,6 +9,7 @@ from pydantic import Field
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     EnvSettings,
+    EvaluatorConfig,
     PolicySettings,
     PPOSettings,
     RunSettings,
@@ -38,7 +39,7 @@ def thinky_supervised_to_ppo(
         env=EnvSettings(name=base_missions, num_envs=num_envs, agents=agents),
         policy=PolicySettings(hidden=256),
         supervised=ActionSupervisedAndCriticConfig(steps=supervised_steps, kickstart_coef=kickstart_coef),
-        ppo=PPOSettings(learning_rate=4.5e-4, entropy_coef=0.001, epochs=2),
+        ppo=PPOSettings(learning_rate=4.5e-4, entropy_coef=0.001, update_epochs=2),
         trainer=TrainerSettings(
             total_timesteps=6_000_000,
             batch_size=batch,
@@ -46,7 +47,9 @@ def thinky_supervised_to_ppo(
             learning_rate=1.5e-3,
             anneal_lr=True,
             normalize_rewards=True,
+            checkpoint_interval=8,
         ),
+        evaluator=EvaluatorConfig(epoch_interval=8, episodes=128, greedy=False),
     )
 
 

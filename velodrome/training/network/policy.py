@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from velodrome.errors import InputError
-from velodrome.training.distributions import Categorical, Distribution, Gaussian
-from velodrome.training.encoders import linear, make_encoder, make_lstm, make_normalizer
 from velodrome.training.envs.interface import Spec
 from velodrome.training.machine import lstm_in_half
+from velodrome.training.network.distributions import Categorical, Distribution, Gaussian
+from velodrome.training.network.encoders import linear, make_encoder, make_lstm, make_normalizer
 from velodrome.training.settings import PolicySettings
 
 
@@ -58,14 +58,14 @@ class Policy(nn.Module):
         return torch.zeros(2, n, self.hidden, device=self.heads.weight.device) if self.recurrent else None
 
     def forward(
-        self, obs_N: Tensor, state: Tensor | None = None, begun_N: Tensor | None = None
+        self, obs_N: Tensor, state: Tensor | None = None, starts_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One step: outputs, values, and the state after it. Where an episode has just begun, `state` is reset."""
+        """One step: outputs, values, and the state after it. Where an episode has just starts, `state` is reset."""
         obs_N = obs_N if self.normalizer is None else self.normalizer(obs_N)
         x_NH = self._activation(self.encoder(obs_N))
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs its state; initial_state makes one"
-            h, c = state if begun_N is None else state * (~begun_N).unsqueeze(-1)
+            h, c = state if starts_N is None else state * (~starts_N).unsqueeze(-1)
             if self._widens(x_NH):
                 with torch.autocast("cpu", enabled=False):
                     h, c = self._remember(self.core, x_NH.float(), h, c)
@@ -76,21 +76,21 @@ class Policy(nn.Module):
             x_NH = self._activation(self.core(x_NH))
         return (*self._outputs(x_NH, obs_N), state)
 
-    def sequence(self, obs_TN: Tensor, begun_TN: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Outputs and values of whole stretches, from the state each began with; T x N x O and T x N."""
+    def sequence(self, obs_TN: Tensor, starts_TN: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs and values of whole sequences, from the state each began with; T x N x O and T x N."""
         steps, columns = obs_TN.shape[:2]
         obs_B = obs_TN.flatten(0, 1)
         obs_B = obs_B if self.normalizer is None else self.normalizer(obs_B)
         x_BH = self._activation(self.encoder(obs_B))
         if isinstance(self.core, nn.LSTM):
-            assert state is not None, "an lstm needs the state a stretch began with"
-            assert begun_TN is not None, "an lstm needs to know where episodes began"
+            assert state is not None, "an lstm needs the state a sequence began with"
+            assert starts_TN is not None, "an lstm needs to know where episodes began"
             x_TNH = x_BH.view(steps, columns, -1)
             if self._widens(x_TNH):
                 with torch.autocast("cpu", enabled=False):
-                    x_BH = self._recall(self.core, x_TNH.float(), begun_TN, state).flatten(0, 1)
+                    x_BH = self._recall(self.core, x_TNH.float(), starts_TN, state).flatten(0, 1)
             else:
-                x_BH = self._recall(self.core, x_TNH, begun_TN, state).flatten(0, 1)
+                x_BH = self._recall(self.core, x_TNH, starts_TN, state).flatten(0, 1)
         else:
             x_BH = self._activation(self.core(x_BH))
         outputs_BO, values_B = self._outputs(x_BH, obs_B)
@@ -124,14 +124,14 @@ class Policy(nn.Module):
         return torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)
 
     @staticmethod
-    def _recall(lstm: nn.LSTM, x_TNH: Tensor, begun_TN: Tensor, state: Tensor) -> Tensor:
+    def _recall(lstm: nn.LSTM, x_TNH: Tensor, starts_TN: Tensor, state: Tensor) -> Tensor:
         """The LSTM over time, cut wherever an episode began: whole pieces take a third of the time of single steps."""
         steps = len(x_TNH)
-        cuts = [t for t, begun in enumerate(begun_TN.any(1).tolist()) if begun and t]
+        cuts = [t for t, start in enumerate(starts_TN.any(1).tolist()) if start and t]
         h, c = state.to(x_TNH.dtype).unsqueeze(1)
         seen_TNH = []
         for start, end in zip([0, *cuts], [*cuts, steps], strict=True):
-            keep_N1 = (~begun_TN[start]).unsqueeze(-1)
+            keep_N1 = (~starts_TN[start]).unsqueeze(-1)
             out, (h, c) = lstm(x_TNH[start:end], (h * keep_N1, c * keep_N1))
             seen_TNH.append(out)
         return torch.cat(seen_TNH) if cuts else seen_TNH[0]
