@@ -41,6 +41,7 @@ class MemoryEnv:
         self.terminals: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.truncations: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.action_mask: NDArray[np.bool_] | None = None
+        self.alive: NDArray[np.bool_] | None = None
         self._clock = np.zeros(2, np.int64)  # the seed, and steps since the reset
         self._cues_E = np.zeros(num_envs, np.int64)
         self._returns: list[NDArray[np.float32]] = []  # of episodes that ended
