@@ -131,15 +131,16 @@ def test_every_picture_is_small_is_there_in_light_and_dark_and_is_shown():
     assert sizes
     assert {name: size for name, size in sizes.items() if size > 150_000} == {}
     assert sum(sizes.values()) < 2_000_000
-    shown: set[str] = set()
+    shown: set[tuple[str, str]] = set()
     for page in PAGES:
         both = re.findall(
-            r'srcset="([^"]+)-dark\.png">\n +<img alt="[^"]+" src="([^"]+)-light\.png">', page.read_text()
+            r'srcset="([^"]+)-dark(\.png|\.svg)">\n +<img alt="[^"]+" src="([^"]+)-light(\.png|\.svg)">',
+            page.read_text(),
         )
-        assert [dark for dark, light in both if dark != light] == []
-        assert [dark for dark, _ in both if (page.parent / dark).resolve().parent != pictures] == []
-        shown |= {Path(dark).name for dark, _ in both}
-    assert sorted(sizes) == sorted(f"{name}-{scheme}.png" for name in shown for scheme in ("dark", "light"))
+        assert [dark for *dark, light, kind in both if dark != [light, kind]] == []
+        assert [dark for dark, *_ in both if (page.parent / dark).resolve().parent != pictures] == []
+        shown |= {(Path(dark).name, kind) for dark, kind, *_ in both}
+    assert sorted(sizes) == sorted(f"{name}-{scheme}{kind}" for name, kind in shown for scheme in ("dark", "light"))
 
 
 def test_a_broken_link_a_missing_heading_and_a_page_without_a_place_are_seen(tmp_path: Path):

@@ -48,6 +48,19 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path: Path, reference: Referen
     assert parts == whole
 
 
+def test_a_run_stopped_while_it_is_kickstarted_annealed_and_scaled_is_the_run_in_one(tmp_path: Path):
+    parts = {
+        "supervised__kickstart_coef": 0.5,
+        "trainer__anneal_lr": True,
+        "trainer__normalize_rewards": True,
+    }
+    whole = trained(tmp_path / "whole", **parts)
+    epochs = iter(range(13))  # 8 of them supervised; no checkpoint is due where it stops
+    half = run_training(small(tmp_path / "parts", **parts), stop=lambda: next(epochs, None) is None)
+    assert (half.finished, half.step) == (False, 832)
+    assert same(weights(whole.folder), weights(trained(tmp_path / "parts", **parts).folder))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),

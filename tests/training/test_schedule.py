@@ -8,6 +8,7 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply
+from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
 from velodrome.training.schedule import (
     PlannedPhase,
     conflicts,
@@ -39,6 +40,31 @@ def test_a_step_belongs_to_the_phase_of_the_next_action():
     facts = [(each.name, each.asks_teacher, each.until) for each in (phase_at(run, step) for step in (0, 99, 100, 150))]
     assert facts == [("supervised", True, 100), ("supervised", True, 100), ("ppo", True, 150), ("ppo", False, 400)]
     assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "kickstart"]
+
+
+def test_a_kickstart_without_steps_lasts_as_long_as_ppo():
+    run = settings(supervised__steps=100, supervised__kickstart_coef=0.5, trainer__total_timesteps=400)
+    assert [(phase_at(run, step).asks_teacher, phase_at(run, step).until) for step in (100, 399)] == [(True, 400)] * 2
+
+
+@pytest.mark.parametrize(
+    ("args", "batch"),
+    [
+        ({}, 65_536),  # an episode of 64 x 4 agents
+        ({"supervised_steps": 0}, 65_536),
+        ({"supervised_steps": 5_000}, 512),  # ten rollouts of it
+        ({"supervised_steps": 5_000, "num_envs": 16}, 512),
+        ({"num_envs": 16}, 16_384),
+        ({"num_envs": 1024}, 65_536),
+        ({"num_envs": 65_536, "agents": 2}, 131_072),  # one step of all
+        ({"supervised_steps": 1, "num_envs": 1, "agents": 1}, 1),
+    ],
+)
+def test_a_rollout_of_the_recipe_is_an_episode_or_a_tenth_of_a_short_supervised_phase(args: dict[str, int], batch: int):
+    run = thinky_supervised_to_ppo(**args)
+    assert run.trainer.batch_size == batch
+    assert run.trainer.minibatch_size == max(1, min(512, batch // 2))
+    assert (run.supervised.kickstart_coef > 0) == (run.supervised.steps > 0)
 
 
 def test_a_batch_that_is_not_a_multiple_of_the_agents_is_refused_with_those_near_it():
