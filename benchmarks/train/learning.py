@@ -1,10 +1,11 @@
 """What the default recipe learns, seed by seed, beside supervised learning alone and what was tried instead.
 
-    python -m benchmarks.train.learning [--map default|small] [--seeds 5] [--only NAME ...] [--json FILE] [--check]
+    python -m benchmarks.train.learning [--map default|long|small] [--seeds 5] [--only NAME ...] [--json FILE] [--check]
 
 A figure is the return per agent in whole episodes on layouts that training never sees, with sampled actions, and at
 the ends of both phases also with the likeliest ones (`greedy`). The default map shows the claims, the small one what
-each part of the recipe is worth. A curve is in the file once it has ended, and is not run again.
+each part of the recipe is worth, the long run how far it goes. A curve is in the file once it has ended, and is not
+run again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,13 @@ MAPS = {
         2_000 * _K,
         6_000 * _K,
         tuple(_K * each for each in (1_000, 2_000, 2_130, 2_260, 2_500, 3_000, 4_000, 5_000, 6_000)),
+        512,
+    ),
+    "long": Map(
+        "extractor_hub_30",
+        2_000 * _K,
+        16_000 * _K,
+        tuple(_K * each for each in (2_000, 3_000, 4_000, 6_000, 8_000, 10_000, 12_000, 14_000, 16_000)),
         512,
     ),
     "small": Map(
@@ -149,7 +157,7 @@ def curves(place: Map, names: list[str], seeds: int, found: Json, shared: Path) 
     for name in names:
         for seed in range(seeds):
             if str(seed) not in found.setdefault(name, {}):
-                found[name][str(seed)] = curve(place, name, seed, shared / f"{place.mission}_{seed}")
+                found[name][str(seed)] = curve(place, name, seed, shared / f"{place.mission}_{place.total}_{seed}")
                 yield name, seed
     for seed in range(seeds):
         if str(seed) not in found.setdefault(TEACHER, {}):
@@ -177,7 +185,7 @@ def longest_dip(run: Json, taught: int) -> int:
 def checks(place: Map, found: Json) -> list[Check]:
     """The claims of docs/training.md, over the seeds that were run."""
     runs, alone = found[RECIPE], found.get(SUPERVISED, {})
-    teacher = found.get(TEACHER, {}) if place == MAPS["default"] else {}  # 600,000 steps do not reach it
+    teacher = found.get(TEACHER, {}) if place != MAPS["small"] else {}  # 600,000 steps do not reach it
     ends = {seed: at(run, place.total)["sampled"] for seed, run in runs.items()}
     gains = [end - at(alone[seed], place.total)["sampled"] for seed, end in ends.items() if seed in alone]
     over = [end - teacher[seed] for seed, end in ends.items() if seed in teacher]
@@ -221,7 +229,7 @@ def main() -> int:
     place = MAPS[given.map]
     everything: Json = orjson.loads(given.json.read_bytes()) if given.json.exists() else {}
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    found = everything.setdefault(place.mission, {})
+    found = everything.setdefault(given.map, {})
     for name, seed in curves(place, given.only, given.seeds, found, given.taught):
         given.json.write_bytes(orjson.dumps(everything, option=orjson.OPT_INDENT_2))
         print(f"{place.mission}, {name}, seed {seed}", file=sys.stderr, flush=True)

@@ -65,10 +65,10 @@ def main() -> int:
     """Light and dark of each map in the file."""
     found, folder = orjson.loads(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
     for name, place in MAPS.items():
-        if RECIPE in found.get(place.mission, {}):
+        if RECIPE in found.get(name, {}):
             title = f"{place.mission}: return per agent with sampled actions, by agent step; a line per seed"
             for theme in INK:
-                (folder / f"learning-{name}-{theme}.svg").write_text(drawn(found[place.mission], title, theme))
+                (folder / f"learning-{name}-{theme}.svg").write_text(drawn(found[name], title, theme))
     return 0
 
 
