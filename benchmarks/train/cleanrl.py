@@ -89,7 +89,7 @@ class Loop:
         b_obs, b_actions, b_logprobs = self.obs.flatten(0, 1), self.actions.flatten(), self.logprobs.flatten()
         b_advantages, b_returns, b_values = advantages.flatten(), returns.flatten(), self.values.flatten()
         clipped = []
-        for _ in range(args.epochs):
+        for _ in range(args.update_epochs):
             np.random.shuffle(self.indices)
             for start in range(0, self.case.batch, size):
                 rows = self.indices[start : start + size]
