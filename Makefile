@@ -24,7 +24,7 @@ help:
 	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
 	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
 	@echo "make bench-peers   a rollout here and in verifiers and inspect-ai, in turns (an hour; 1 GB of other programs in .interop)"
-	@echo "make bench-train   training beside other trainers, recipes over five seeds, time to threshold, worker processes (about two hours, on one thread)"
+	@echo "make bench-train   training beside other trainers, recipes over five seeds, time to threshold, worker processes, what is learned (hours, on one thread)"
 
 setup: $(READY)
 
@@ -128,6 +128,7 @@ bench-train: $(BENCH)
 	$(BIN)/python -m benchmarks.train.solve --json results/train_solve.json || missed=1; \
 	$(BIN)/python -m benchmarks.train.threshold --json results/train_threshold.json || missed=1; \
 	$(BIN)/python -m benchmarks.train.workers || missed=1; \
+	$(BIN)/python -m benchmarks.train.learning --json results/train_learning.json || missed=1; \
 	exit $$missed
 
 clean:
