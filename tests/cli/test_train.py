@@ -44,7 +44,17 @@ def python(cwd: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str
 
 def test_the_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["cartpole", THINKY]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "acrobot",
+        "cartpole",
+        THINKY,
+        "lunar_lander",
+        "memory",
+        "mountain_car_continuous",
+        "pendulum",
+    ]
+    assert all(len(line.split()) > 3 for line in lines)
 
 
 def test_help_for_a_recipe_has_every_argument_and_key_with_range_default_and_meaning(
@@ -84,7 +94,7 @@ def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.
     assert main(["train", "cartpole", "seed=3", "--dry-run", "--json"]) == 0
     result = orjson.loads(capsys.readouterr().out)
     settings = RunSettings(**result["settings"])
-    assert list(result["settings"]) == [name for name in RunSettings.model_fields if name != "losses"]
+    assert list(result["settings"]) == [name for name in RunSettings.model_fields if name not in ("losses", "curriculum")]
     assert (result["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
     assert result["changed"] == {"seed": {"from": 0, "to": 3}}
     assert result["plan"] == {
@@ -228,7 +238,7 @@ def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_
     assert main(command) == 0
     out, err = capsys.readouterr()
     result = orjson.loads(out)
-    tried = r"evaluation, greedy: return [\d.-]+ \(standard error [\d.]+\) "
+    tried = r"evaluation, sampled: return [\d.-]+ \(standard error [\d.]+\) "
     tried += rf"over 2 episodes, agreement of the likeliest action [\d.]+%; {result['folder']}"
     speeds = r"\(supervised [\d,]+ steps/s, ppo [\d,]+ steps/s\)"
     _, second, *_, last = err.splitlines()
