@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def test_workers_give_the_numbers_of_one_process(workers: int, options: dict[str
     assert children() == before
 
 
-def test_a_worker_whose_environment_raises_says_what_one_process_says() -> None:
+def test_a_worker_whose_environment_raises_says_what_one_process_says(capfd: pytest.CaptureFixture[str]) -> None:
     before, said = children(), []
     for workers in (0, 2):
         with closing(made("toy_envs:toy/Failing-v0", workers=workers)) as env:
@@ -98,6 +99,40 @@ def test_a_worker_whose_environment_raises_says_what_one_process_says() -> None:
     assert said[0] == said[1]
     assert said[0].startswith("env.name=gymnasium:toy_envs:toy/Failing-v0: RuntimeError: the floor gave way (")
     assert children() == before
+    assert capfd.readouterr().err == ""
+
+
+def group(leader: int) -> list[int]:
+    """The processes of a group that run."""
+    result = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of) == leader and state != "Z":
+                result.append(int(path.parent.name))
+    return result
+
+
+def test_workers_close_and_leave_nothing_behind_where_another_process_holds_what_they_are_asked_by(
+    tmp_path: Path,
+) -> None:
+    before = children()
+    env = made("toy_envs:toy/Forking-v0", 2, workers=2, options={"folder": str(tmp_path), "but": os.getpid()})
+    workers = children() - before
+    assert all(len(group(worker)) == 2 for worker in workers)
+    fork = os.fork()
+    if fork == 0:
+        time.sleep(1000)
+        os._exit(0)
+    try:
+        env.close()
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        os.waitpid(fork, 0)
+    assert all((tmp_path / f"closed_{worker}").exists() for worker in workers)
+    deadline = time.monotonic() + DEADLINE_S
+    while any(map(group, workers)):
+        assert time.monotonic() < deadline
 
 
 def test_an_environment_that_cannot_be_made_in_a_worker_is_named_in_one_line() -> None:

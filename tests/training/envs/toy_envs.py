@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -131,6 +132,39 @@ class Failing(Sampled):
         return super().step(action)
 
 
+class Forking(Sampled):
+    """Starts a process, in any process but one, and leaves a file when it is closed."""
+
+    def __init__(self, folder: str, but: int, render_mode: str | None = None) -> None:
+        super().__init__()
+        self._closed = Path(folder) / f"closed_{os.getpid()}"
+        if os.getpid() != but and os.fork() == 0:
+            time.sleep(1000)
+            os._exit(0)
+
+    def close(self) -> None:
+        self._closed.touch()
+
+
+class Infinite(Sampled):
+    """Shows what is not a finite number."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, *rest = super().step(action)
+        return np.full_like(seen, np.inf), *rest
+
+
+class Many(Sampled):
+    """Has more options than any network."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.action_space = Discrete(10**13)
+
+    def _new_mask(self) -> Any:
+        return None
+
+
 class Acting(Sampled):
     """Acts by what no policy can."""
 
@@ -152,3 +186,6 @@ gymnasium.register("toy/Acting-v0", Acting)
 gymnasium.register("toy/Showing-v0", Showing)
 gymnasium.register("toy/Working-v0", Working)
 gymnasium.register("toy/Failing-v0", Failing)
+gymnasium.register("toy/Forking-v0", Forking)
+gymnasium.register("toy/Infinite-v0", Infinite)
+gymnasium.register("toy/Many-v0", Many)

@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import tempfile
@@ -129,6 +130,8 @@ class _EnvWorker:
 
     def hang_up(self) -> None:
         """Its next request is the end of requests."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._channel.socket.shutdown(socket.SHUT_RDWR)  # also if a process that somebody forked has it open
         self._channel.socket.close()
 
     def wait(self, grace_s: float) -> int:
@@ -140,7 +143,9 @@ class _EnvWorker:
             return self._process.wait()
         finally:
             if self._lifeline >= 0:
-                os.close(self._lifeline)  # kills what it may have started
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)  # what it may have started
+                os.close(self._lifeline)
                 self._lifeline = -1
 
 
@@ -184,12 +189,13 @@ def serve(channel: ParentChannel) -> None:
         answer = b""
     except InputError as error:
         answer = _FAILED + str(error).encode()
-    channel.send(answer)
-    while runner is not None and (request := channel.receive()) is not None:
-        try:
-            channel.send(_fulfilled(runner, request))
-        except InputError as error:
-            channel.send(_FAILED + str(error).encode())
+    with contextlib.suppress(ConnectionError):  # its parent has not waited for the last answer
+        channel.send(answer)
+        while runner is not None and (request := channel.receive()) is not None:
+            try:
+                channel.send(_fulfilled(runner, request))
+            except InputError as error:
+                channel.send(_FAILED + str(error).encode())
     if runner is not None:
         runner.close()
 
