@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_run import same, small, weights
 
-from velodrome.errors import InputError
+from velodrome.errors import InputError, TrainError
 from velodrome.training.advantages import RewardScaler
 from velodrome.training.loop import run_training
 from velodrome.training.network.encoders import ObsNormalizer
@@ -76,3 +76,12 @@ def test_statistics_survive_a_resume_and_the_weights_are_those_of_an_undisturbed
 def test_bytes_are_not_normalised_twice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"policy.normalize_obs=True: extractor_hub_\d+ shows tokens"):
         run_training(small(tmp_path, policy__normalize_obs=True))
+
+
+def test_an_infinite_observation_is_not_counted_and_no_checkpoint_has_it(tmp_path: Path) -> None:
+    name = "gymnasium:toy_envs:toy/Infinite-v0"
+    more = {"env__name": name, "env__num_envs": 4, "supervised__steps": 0, "trainer__checkpoint_interval": 1}
+    run = small(tmp_path, **more, policy__normalize_obs=True)
+    with pytest.raises(TrainError, match=r"after agent step 0, .* gave an observation that is not a finite number"):
+        run_training(run)
+    assert not list(tmp_path.rglob("*.pt"))

@@ -207,10 +207,12 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             break
     names = (*(name for loss_term in losses for name in loss_term.reports), "grad_norm")
     means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
-    if run.policy.normalizer is not None:
-        run.policy.normalizer.update(buffer.seen())
+    normalizer, numbers = run.policy.normalizer, list(means.values())
+    if normalizer is not None:
+        normalizer.update(buffer.seen())
+        numbers += normalizer.var.tolist()  # it clips what it shows, so no loss tells of an infinite observation
     run.tracer.end()
-    if not np.isfinite(list(means.values())).all():
+    if not np.isfinite(numbers).all():
         raise TrainError(_not_finite(run, means))
     return means
 
