@@ -11,6 +11,7 @@ import torch
 from small_run import same, small, weights
 from toy_envs import ACTIONS, OBSERVATIONS
 
+from velodrome.errors import InputError
 from velodrome.training.loop import TrainingResult, run_training
 
 TOY = "gymnasium:toy_envs:toy/Sampled-v0"
@@ -109,3 +110,8 @@ def test_a_run_that_is_resumed_at_a_checkpoint_is_the_run_in_one(
     assert whole.finished
     assert parts.finished
     assert same(weights(whole.folder), weights(parts.folder))
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^policy\.hidden=16 .* 10,000,000,000,000 actions .*; use less$"):
+        run_training(small(tmp_path, env__name="gymnasium:toy_envs:toy/Many-v0", supervised__steps=0))

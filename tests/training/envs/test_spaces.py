@@ -177,7 +177,10 @@ def test_what_cannot_be_read_is_refused_in_one_line(space: spaces.Space[Any]) ->
         ObservationReader("here", space, "action_mask")
 
 
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 1, (0,))])
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 1, (0,)), spaces.MultiDiscrete([])],
+)
 def test_what_cannot_be_acted_on_is_refused_in_one_line(space: spaces.Space[Any]) -> None:
     with pytest.raises(InputError, match=r"^here: acts by "):
         ActionWriter("here", space, masked=False)

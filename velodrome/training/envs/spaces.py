@@ -133,6 +133,8 @@ class ActionWriter:
         else:
             kinds = "Discrete, MultiDiscrete, MultiBinary and Box"
             raise InputError(f"{where}: acts by {space}; supported are {kinds}")
+        if not (sizes or low):
+            raise InputError(f"{where}: acts by {space}, in which there is nothing to choose")
         self._start = getattr(space, "start", 0)
         self.actions = ActionSpace(sizes, low, high, masked=masked)
 

@@ -250,7 +250,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         undo.callback(sinks.close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
         teacher = _teacher(settings, stage, env, timer)
-        policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
+        policy = _policy(settings, env).to(device)
         compiled = settings.trainer.compile
         run = Session(
             settings=settings,
@@ -290,6 +290,14 @@ def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: P
     if teacher is None:
         raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.kickstart_coef=0")
     return TeacherActor(teacher, env.spec, timer)
+
+
+def _policy(settings: RunSettings, env: VectorEnv) -> Policy:
+    try:
+        return Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0))
+    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
+        size = f"policy.hidden={settings.policy.hidden} for {env.spec.obs_shape} numbers and {env.spec.actions.width:,}"
+        raise InputError(f"{size} actions of {env.spec.name}: does not fit into memory; use less") from error
 
 
 def _buffer(settings: RunSettings, env: VectorEnv, device: torch.device, policy: Policy) -> Buffer:
