@@ -132,12 +132,14 @@ def test_greedy_and_sampled_evaluations_do_not_compete(tmp_path: Path):
 def test_what_there_is_not_is_one_line_that_says_what_there_is(tmp_path: Path):
     folder = trained(tmp_path).folder
     other = trained(tmp_path, seed=1).folder
+    (tmp_path / "empty").mkdir()
     for path, which, words in (
         (folder, "best", ("which=best", "not evaluated", "supervised", "last", "ppo", "512", "1024")),
         (folder, "77", ("which=77", "there are")),
         (tmp_path / "small", "last", ("which run?", folder.name, other.name)),
         (tmp_path / "smal", "last", ("no such run", "did you mean")),
-        (tmp_path, "last", ("no checkpoint",)),
+        (tmp_path, "last", ("which run?", folder.name, other.name)),
+        (tmp_path / "empty", "last", ("no checkpoint",)),
         (tmp_path / "none" / "x", "last", ("no such run",)),
         (folder / "settings.json", "last", ("damaged",)),
         (folder / "checkpoint_000000001024.pt", "best", ("one file",)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,10 +58,11 @@ def find_run(path: str | Path) -> Path:
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
         return typed
     pattern = str(typed) if glob.has_magic(str(typed)) else f"{glob.escape(str(typed))}_*"
-    runs = sorted(each for each in map(Path, glob.glob(pattern)) if each.is_dir() and checkpoint.checkpoints(each))
+    runs = _runs(Path(each) for each in glob.glob(pattern))
     runs = [each for each in runs if _name_of_run(each) == typed.name] or runs
     if len(runs) == 1:
         return runs[0]
+    runs = runs or (_runs(typed.iterdir()) if typed.is_dir() else [])
     if runs:
         more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
         raise InputError(f"{path}: which run? {', '.join(map(str, runs[:_SHOWN]))}{more}")
@@ -69,6 +70,10 @@ def find_run(path: str | Path) -> Path:
         raise InputError(f"{path}: has no checkpoint; the first is written after trainer.checkpoint_interval epochs")
     near = hint(typed.name, [_name_of_run(each) for each in typed.parent.glob("*_*")] if typed.parent.is_dir() else [])
     raise InputError(f"{path}: no such run, and none whose name begins so{near}")
+
+
+def _runs(found: Iterable[Path]) -> list[Path]:
+    return sorted(each for each in found if each.is_dir() and checkpoint.checkpoints(each))
 
 
 def _name_of_run(folder: Path) -> str:
