@@ -203,6 +203,8 @@ def test_a_name_makes_the_environment_and_its_teacher() -> None:
     [
         ("extracter_hub_40", 'did you mean "extractor_hub_40"?'),
         ("gym:CartPole-v1", 'did you mean "gymnasium:CartPole-v1"?'),
+        ("CartPole-v1", 'did you mean "gymnasium:CartPole-v1"?'),
+        ("ALE/Pong-v5", 'did you mean "gymnasium:ALE/Pong-v5"?'),
         ("metagrid:x", 'did you mean "mettagrid:x"?'),
         ("zzz", "extractor_hub_<size>"),
         ("extractor_hub_7", "from 8 to 200"),

@@ -98,13 +98,12 @@ def name_problem(name: str) -> str | None:
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
     digits = re.sub(r"[^0-9]", "", name) or "30"
-    guess = (
-        hint(kind, ("gymnasium", "pettingzoo", "mettagrid", "memory"), cutoff=0.4)
-        if rest
-        else hint(name, [f"extractor_hub_{digits}"])
-    )
     if rest:
-        guess = guess.replace('"?', f':{rest}"?')
+        guess = hint(kind, ("gymnasium", "pettingzoo", "mettagrid", "memory"), cutoff=0.4).replace('"?', f':{rest}"?')
+    elif re.search(r"-v[0-9]+$", name):
+        guess = f'; did you mean "gymnasium:{name}"?'
+    else:
+        guess = hint(name, [f"extractor_hub_{digits}"])
     return f'no environment "{name}"{guess} ({", ".join(each.names for each in KINDS.values())})'
 
 
