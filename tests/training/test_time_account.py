@@ -305,6 +305,7 @@ def test_on_a_narrow_terminal_there_is_one_block_and_other_lines_stay_above_it(m
     assert shown[0] == "a line"
     assert [line for line in shown if "of 10,000" in line] == ["supervised        1,536 of 10,000 steps"]
     assert max(map(len, shown)) < 40
+    assert shown[2] == "loss 0.123"  # what does not fit whole is left out
     dashboard.clear()
     assert terminal.shown() == ["a line"]
 

@@ -76,9 +76,13 @@ class Dashboard:
             return
         self._next = now + (_EVERY_S if self._live else _LINE_EVERY_S)
         if self._live:
-            self._draw([self._progress(step, phase, account), self._numbers(stats), *self._shares(account)])
+            width = screen_width(self._stream) - 1  # a wrapped line would be two
+            numbers = self._numbers(stats)
+            while len("  ".join(numbers)) > width:
+                numbers.pop()  # whole ones only
+            self._draw([self._progress(step, phase, account), "  ".join(numbers), *self._shares(account)], width)
         else:
-            self._stream.write(f"{self._progress(step, phase, account)}  {self._numbers(stats)}\n")
+            self._stream.write(f"{'  '.join([self._progress(step, phase, account), *self._numbers(stats)])}\n")
             self._stream.flush()
 
     def clear(self) -> None:
@@ -97,9 +101,8 @@ class Dashboard:
 
         return say_above
 
-    def _draw(self, lines: list[str]) -> None:
+    def _draw(self, lines: list[str], width: int) -> None:
         self.clear()
-        width = screen_width(self._stream) - 1  # a wrapped line would be two
         self._stream.write("\n".join(line[:width] for line in lines) + "\n")
         self._stream.flush()
         self._drawn = len(lines)
@@ -108,9 +111,9 @@ class Dashboard:
         share = min(step / self._total, 1.0)
         return f"{phase:<10} {step:>12,} of {self._total:,} steps ({share:4.0%})  {account.sps(phase):>10,.0f} steps/s"
 
-    def _numbers(self, stats: Mapping[str, float]) -> str:
+    def _numbers(self, stats: Mapping[str, float]) -> list[str]:
         shown = [f"{name} {stats[name]:.3g}" for name in _SHOWN if name in stats]
-        return "  ".join(filter(None, [*shown[:1], self._return, *shown[1:]]))
+        return list(filter(None, [*shown[:1], self._return, *shown[1:]]))
 
     def _shares(self, account: TimeAccount) -> list[str]:
         spent = account.whole
