@@ -13,7 +13,7 @@ from velodrome.errors import InputError
 from velodrome.training.loop import TrainingResult, run_training
 from velodrome.training.recipes import make_recipe, resolve
 from velodrome.training.run.checkpoint import checkpoints
-from velodrome.training.schedule import env_at
+from velodrome.training.schedule import env_at, make_plan
 from velodrome.training.settings import CurriculumStage, RunSettings
 
 STAGES = {
@@ -80,3 +80,15 @@ def test_environments_that_look_different_are_refused_where_they_would_be_entere
     stages = {"a": CurriculumStage(until=64, env={"name": "gymnasium:CartPole-v1", "agents": 2})}
     with pytest.raises(InputError, match="extractor_hub_10 at agent step 64 has other observations or actions"):
         run_training(with_stages(tmp_path, stages, supervised__steps=0))
+
+
+def test_the_plan_names_the_stages(tmp_path: Path):
+    settings = with_stages(tmp_path, supervised__steps=0, trainer__total_timesteps=1000)
+    agents = settings.env.num_envs * settings.env.agents
+    plan = make_plan(settings, agents)
+    assert [(each.title, each.agent_steps) for each in plan.phases] == [
+        ("ppo (near)", 256),
+        ("ppo (far)", 344),
+        ("ppo", 400),
+    ]
+    assert "256 agent steps ppo (near), then 344 agent steps ppo (far), then 400 agent steps ppo" in plan.words

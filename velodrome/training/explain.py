@@ -108,7 +108,7 @@ def _plan_rows(settings: RunSettings) -> Iterator[tuple[str, str]]:
         yield "rollout", f"{plan.horizon:,} steps of all agents = {settings.trainer.batch_size:,} agent steps"
         for each in plan.phases:
             steps = f"{each.agent_steps:,} agent steps: {each.rollouts:,} rollouts, {each.updates:,} updates"
-            yield each.phase, f"{steps}{', with the teacher' if each.asks_teacher else ''}"
+            yield each.title, f"{steps}{', with the teacher' if each.asks_teacher else ''}"
     yield "folder", str(run_folder(settings))
     for note in plan.notes if plan else ():
         yield "note", note

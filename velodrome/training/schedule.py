@@ -40,10 +40,16 @@ def phase_at(settings: RunSettings, step: int) -> Phase:
     return Phase(tuple(term for term in terms if term.start <= step < term.until), min([*gates, total]))
 
 
+def stage_at(settings: RunSettings, step: int) -> str:
+    """The curriculum's stage after `step` agent steps; empty after the last."""
+    ends = {name: stage.until for name, stage in settings.curriculum.items() if step < stage.until}
+    return min(ends, key=ends.__getitem__, default="")
+
+
 def env_at(settings: RunSettings, step: int) -> EnvSettings:
     """The environments after `step` agent steps: those of the curriculum's stage, then the run's own."""
-    stages = [stage for stage in settings.curriculum.values() if step < stage.until]
-    return apply(settings.env, min(stages, key=lambda stage: stage.until).env) if stages else settings.env
+    stage = stage_at(settings, step)
+    return apply(settings.env, settings.curriculum[stage].env) if stage else settings.env
 
 
 def _stage_ends(settings: RunSettings) -> list[int]:
@@ -91,6 +97,11 @@ class PlannedPhase:
     agent_steps: int
     rollouts: int
     updates: int
+    stage: str = ""  # of the curriculum
+
+    @property
+    def title(self) -> str:
+        return f"{self.phase} ({self.stage})" if self.stage else self.phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ class TrainingPlan:
 
     @property
     def words(self) -> str:
-        steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.phase}" for each in self.phases)
+        steps = ", then ".join(f"{each.agent_steps:,} agent steps {each.title}" for each in self.phases)
         return "\n".join((f"{steps}; {counted(self.agents, 'agent')} at once", *self.notes))
 
 
@@ -134,10 +145,11 @@ def make_plan(settings: RunSettings, agents: int) -> TrainingPlan:
         steps = -(-(phase.until - done) // agents)
         whole, rest = divmod(steps, full)
         updates = whole * _updates(settings, phase, full * agents) + _updates(settings, phase, rest * agents)
-        phases.append(PlannedPhase(phase.name, phase.asks_teacher, steps * agents, whole + bool(rest), updates))
+        rollouts, stage = whole + bool(rest), stage_at(settings, done)
+        phases.append(PlannedPhase(phase.name, phase.asks_teacher, steps * agents, rollouts, updates, stage))
         done += steps * agents
         if done != phase.until:
-            moved.append(f"{phase.name} {phase.until:,} -> {done:,}")
+            moved.append(f"{phases[-1].title} {phase.until:,} -> {done:,}")
     notes = [f"a phase ends with a step of all {agents:,} agents: {', '.join(moved)}"] if moved else []
     notes += _notes(settings, agents, full)
     return TrainingPlan(agents, full, tuple(phases), tuple(notes))
