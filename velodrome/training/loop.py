@@ -74,7 +74,10 @@ def run_training(
     total = settings.trainer.total_timesteps
     say = dashboard.above(say) if dashboard else say
     with held_folder(settings) as folder, _threads(settings.trainer.threads):
-        with storage_errors(), announced(say, f"loading {settings.env.name}; its kernels are compiled the first time"):
+        with (
+            storage_errors(),
+            announced(say, f"loading {settings.env.name}; what is compiled takes longer the first time"),
+        ):
             run = make_session(settings, folder, say)
         try:
             saved = run.step if run.step else -1
