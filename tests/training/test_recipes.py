@@ -18,7 +18,6 @@ from velodrome.training.schedule import make_plan
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     EnvSettings,
-    EvaluatorConfig,
     ProfilerSettings,
     RunSettings,
 )
@@ -71,16 +70,18 @@ def raising(envs: int = 0) -> RunSettings:
 
 def test_the_command_of_the_seed_gives_these_settings():
     profiler = ProfilerSettings(enabled=True, wait_steps=2, warmup_steps=2, active_steps=4, record_shapes=True)
-    plain = find(THINKY).function()
+    plain = find(THINKY).function(supervised_steps=5000)
     assert settings_of(THINKY, *SEED) == RunSettings(
         run="msb_profile",
-        env=EnvSettings(name="extractor_hub_30", num_envs=16, agents=4),
-        supervised=ActionSupervisedAndCriticConfig(steps=5000),
+        env=EnvSettings(name="extractor_hub_30", num_envs=64, agents=4),
+        policy=plain.policy,
+        supervised=plain.supervised,
         ppo=plain.ppo,
         trainer=plain.trainer.model_copy(update={"total_timesteps": 10_000, "profiler": profiler}),
-        evaluator=EvaluatorConfig(evaluate_local=False),
+        evaluator=plain.evaluator.model_copy(update={"evaluate_local": False}),
     )
-    assert (make_plan(plain, 64).horizon * 64, plain.trainer.timing_interval) == (512, 10)
+    assert plain.supervised.steps == 5000
+    assert (make_plan(plain, 256).horizon * 256, plain.trainer.timing_interval) == (512, 10)
     assert not plain.supervised.profiled
 
 
