@@ -152,3 +152,15 @@ def test_other_files_are_one_clear_line(tmp_path: Path, files: dict[str, Path]):
     ):
         with pytest.raises(InputError, match=words):
             check_exported(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "{}", '{"expected": [], "inputs": {"obs": {"shape": []}}}'])
+def test_a_file_with_other_words_about_it_is_refused_in_one_line(files: dict[str, Path], text: str):
+    import onnx
+
+    model = onnx.load(files["onnx"])
+    next(each for each in model.metadata_props if each.key == "velodrome.json").value = text
+    changed = files["onnx"].with_name("other.onnx")
+    onnx.save(model, changed)
+    with pytest.raises(InputError, match=r"^[^\n]*other\.onnx: not as velo policy export wrote it: [^\n]*$"):
+        check_exported(changed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,17 @@ def test_its_evaluation_is_the_runs_own(tmp_path: Path, reference: Reference):
     assert policy.evaluate(episodes=4, env="extractor_hub_12")["episodes"] == 4  # it looks the same
 
 
+def _odd_checkpoints(folder: Path, state: checkpoint.State) -> Iterator[Path]:
+    """Folders with a whole checkpoint that no run has written."""
+    odd = {"kept": 5, "phase": None, "settings": "[]", "spec": "[]", "step": "x"}
+    for name, value in odd.items():
+        place = folder / f"odd_{name}"
+        place.mkdir()
+        other = {**state, name: value} if value is not None else {k: v for k, v in state.items() if k != name}
+        checkpoint.write(place / checkpoint.name_of(state["step"]), other)
+        yield place
+
+
 def test_what_does_not_fit_is_one_line(tmp_path: Path, reference: Reference):
     policy = velodrome.load_policy(reference("lstm").folder)
     obs = np.zeros((3, *policy.spec.obs_shape), np.uint8)
@@ -107,6 +119,11 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path, reference: Reference):
         (lambda: policy.evaluate(env="gymnasium:CartPole-v1"), ("extractor_hub_10", "CartPole")),
         (lambda: policy.evaluate(env="nonsense"), ("nonsense",)),
         (lambda: velodrome.load_policy(file), (str(file), "another network")),
+        (lambda: velodrome.load_policy("~nobody_of_this_name/x"), ("~nobody_of_this_name/x",)),
+        *(
+            (lambda folder=folder: velodrome.load_policy(folder), (str(folder),))
+            for folder in _odd_checkpoints(tmp_path, state)
+        ),
     )
     for call, words in cases:
         with pytest.raises(InputError) as caught:

@@ -147,9 +147,11 @@ def _torchscript(path: Path) -> tuple[str, Callable[[list[Array]], list[Array]]]
 def check_exported(path: Path, kind: str | None = None) -> Json:
     """Read a file and compare what it gives with what the policy gave when it was written; returns what it is."""
     exported = read_exported(path, kind)
-    expected = exported.about.pop("expected")
-    outputs = exported.run(_inputs_of(exported.about["inputs"]))["outputs"]
-    if not np.allclose(outputs, expected, rtol=_CLOSE, atol=_CLOSE):
+    with blame(InputError, f"{path}: not as velo policy export wrote it"):
+        expected = exported.about.pop("expected")
+        outputs = exported.run(_inputs_of(exported.about["inputs"]))["outputs"]
+        same = np.allclose(outputs, expected, rtol=_CLOSE, atol=_CLOSE)
+    if not same:
         raise InputError(f"{path}: does not act as the policy that was exported; export it again")
     return {"file": str(path), **exported.about}
 

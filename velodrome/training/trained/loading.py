@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.errors import InputError
+from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.network.policy import Policy
@@ -54,7 +54,8 @@ def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
 
 def find_run(path: str | Path) -> Path:
     """The folder or file of that name, or the only folder of a run whose name begins so."""
-    typed = Path(path).expanduser()
+    with blame(InputError, f"{path}: no such folder"):  # of a user that there is not
+        typed = Path(path).expanduser()
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
         return typed
     pattern = str(typed) if glob.has_magic(str(typed)) else f"{glob.escape(str(typed))}_*"
@@ -86,6 +87,11 @@ def kept_weights(folder: Path) -> list[KeptWeights]:
     state = checkpoint.latest(folder, lambda _: None)
     if state is None:
         raise InputError(f"{folder}: has no checkpoint")
+    with blame(InputError, f"{folder}: its checkpoint is not one of a run"):
+        return _kept_by(folder, files, state)
+
+
+def _kept_by(folder: Path, files: list[Path], state: checkpoint.State) -> list[KeptWeights]:
     names: dict[Path, list[str]] = {path: [] for path in files}
     for kind, one in state["kept"].items():
         names[folder / checkpoint.name_of(one["step"], kind)] = [kind.removeprefix(_PHASE)]
@@ -146,9 +152,9 @@ def read_policy(path: Path) -> TrainedPolicy:
         spec = _read_spec(json.loads(state["spec"]))
         network = Policy(settings.policy, spec, stream(0, "weights", 0))
         network.load_state_dict(state["policy"])
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        return TrainedPolicy(network.eval(), settings, spec, int(state["step"]), path)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: the weights are of another network ({type(error).__name__})") from error
-    return TrainedPolicy(network.eval(), settings, spec, state["step"], path)
 
 
 def _read_settings(data: Json) -> RunSettings:
