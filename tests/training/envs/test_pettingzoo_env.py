@@ -138,3 +138,11 @@ def test_an_agent_that_comes_later_starts_when_it_comes() -> None:
     assert step(env, 0, 0, 0)["alive"] == [True, True, True]
     assert env.terminals.tolist() == [False, False, True]  # so that its first observation starts an episode
     assert env.obs[2, :2].tolist() == [1, 3]
+
+
+def test_an_agent_that_leaves_without_a_word_ends_there_too() -> None:
+    env = made(options={"silent": True})
+    ends = [step(env, 0, 0, 0)["terminals"] for _ in range(6)]
+    assert [[agent[k] for agent in ends].index(True) + 1 for k in range(3)] == [2, 4, 6]
+    assert ends[-1] == [True, True, True]  # with the episode
+    assert env.ended().lengths.tolist() == [6]

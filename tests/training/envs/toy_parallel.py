@@ -17,11 +17,14 @@ class Leaving(ParallelEnv[str, Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "name": "leaving"}  # noqa: RUF012
 
-    def __init__(self, masked: bool = False, unequal: bool = False, render_mode: str | None = None) -> None:
+    def __init__(
+        self, masked: bool = False, unequal: bool = False, silent: bool = False, render_mode: str | None = None
+    ) -> None:
         self.possible_agents = ["first", "second", "third"]
         self.render_mode = render_mode
         self._masked = masked
         self._unequal = unequal
+        self._silent = silent
 
     def observation_space(self, agent: str) -> Any:
         seen = Box(-9, 9, (3,))
@@ -48,6 +51,8 @@ class Leaving(ParallelEnv[str, Any, Any]):
         truncations = {agent: gone[agent] and agent == "third" for agent in acted}
         self.agents = [agent for agent in acted if not gone[agent]]
         rewards = {agent: float(self._done) for agent in self.possible_agents}
+        if self._silent:  # whoever leaves is just not there any more
+            return self._seen(self.agents), rewards, {}, {}, {}
         return self._seen(acted), rewards, terminals, truncations, {agent: {} for agent in acted}
 
     def _seen(self, agents: list[str]) -> dict[str, Any]:

@@ -102,10 +102,13 @@ class ParallelMember:
                 rows.rewards[k] += rewards.get(agent, 0.0)
             if any(terminals.values()) or any(truncations.values()):
                 break
-        ended = [(k, agent) for k, agent in acting if terminals.get(agent) or truncations.get(agent)]
+        there = set(self._env.agents)
+        ended = [(k, a) for k, a in acting if terminals.get(a) or truncations.get(a) or a not in there]
         for k, agent in ended:
-            rows.terminals[k], rows.truncations[k] = terminals.get(agent, False), truncations.get(agent, False)
-            self.reader.write(seen[agent], rows.final_obs[k])
+            rows.truncations[k] = truncations.get(agent, False)
+            rows.terminals[k] = terminals.get(agent, False) or not rows.truncations[k]  # some leave without a word
+            if agent in seen or rows.truncations[k]:
+                self.reader.write(seen[agent], rows.final_obs[k])
         gone = {agent for _, agent in ended}
         left = [agent for agent in self._env.agents if agent not in gone]
         before = {agent for _, agent in acting}
