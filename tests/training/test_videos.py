@@ -101,3 +101,12 @@ def test_without_the_library_one_line_names_the_extra(
     with pytest.raises(InputError, match=r"onnxruntime.*velodrome\[onnx\]"):
         policy.export(tmp_path / "x.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_that_no_film_can_have_is_one_line_and_leaves_no_file(tmp_path: Path):
+    with (
+        pytest.raises(InputError, match=r"^[^\n]*x\.mp4: H\.264 has no pictures of 20000 x 2$"),
+        Video(tmp_path / "x.mp4", 5) as film,
+    ):
+        film.add(np.zeros((2, 20_000, 3), np.uint8))
+    assert list(tmp_path.iterdir()) == []

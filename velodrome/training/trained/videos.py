@@ -91,13 +91,18 @@ class Video:
         height, width = self._stream.height, self._stream.width
         picture = picture[:height, :width]
         even = np.pad(picture, ((0, height - len(picture)), (0, width - picture.shape[1]), (0, 0)), "edge")
-        for packet in self._stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")):
+        try:
+            packets = self._stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24"))
+        except av.error.ExternalError as error:
+            raise InputError(f"{self._path}: H.264 has no pictures of {width} x {height}") from error
+        for packet in packets:
             self._container.mux(packet)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._container is None:
             return
-        for packet in self._stream.encode(None):
-            self._container.mux(packet)
+        if kind is None:
+            for packet in self._stream.encode(None):
+                self._container.mux(packet)
         self._container.close()
         self._new.replace(self._path) if kind is None else self._new.unlink(missing_ok=True)
