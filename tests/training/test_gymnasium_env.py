@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toy_envs import ACTIONS, OBSERVATIONS
 
+from velodrome.cli.main import main
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
 from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
@@ -338,3 +340,24 @@ def test_a_module_before_the_id_is_imported_for_the_environments_it_registers(
         gymnasium.registry.pop("others/Pole-v0", None)
         sys.modules.pop("velo_others", None)
     assert env.spec == Spec("gymnasium:velo_others:others/Pole-v0", 2, 1, ActionSpace((2,)), "vector", (4,), "float32")
+
+
+class Printing(gymnasium.Env[np.ndarray, int]):
+    observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        print("a new episode")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+def test_what_an_environment_prints_does_not_reach_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    gymnasium.register("printing/Env-v0", Printing)
+    few = ["trainer.total_timesteps=64", "trainer.batch_size=32", "trainer.minibatch_size=32", "env.num_envs=4"]
+    quiet = ["evaluator.evaluate_local=False", "output.dashboard=False", f"output.train_dir={tmp_path}"]
+    assert main(["train", "cartpole", "env.name=gymnasium:printing/Env-v0", *few, *quiet]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["finished"]
+    assert "a new episode" in err

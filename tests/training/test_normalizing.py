@@ -46,10 +46,21 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
         ended = random.random(agents) < 0.2
         returns = returns * gamma + rewards
         seen.append(returns.copy())
-        scaled = scaler.scaled(rewards, ended, np.zeros(agents, np.bool_))
+        scaled = scaler.scaled(rewards, ended)
         expected = np.clip(rewards / np.sqrt(np.var(np.concatenate(seen)) + 1e-8), -10, 10)
         np.testing.assert_allclose(scaled, expected, rtol=1e-4)
         returns[ended] = 0.0
+
+
+def test_agents_that_have_left_do_not_count_in_the_deviation_of_returns() -> None:
+    random = np.random.default_rng(1)
+    some, alone = RewardScaler(4, 0.9), RewardScaler(2, 0.9)
+    acted = np.array([True, False, True, False])
+    for _ in range(20):
+        rewards = random.normal(0.0, 3.0, 4).astype(np.float32) * acted
+        ended = np.zeros(4, np.bool_)
+        scaled = some.scaled(rewards, ended, acted)
+        np.testing.assert_allclose(scaled[acted], alone.scaled(rewards[acted], ended[acted]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("env", ["gymnasium:CartPole-v1", "gymnasium:Pendulum-v1"])

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
 
 from velodrome.timing.stop_signals import StopSignals
@@ -32,7 +32,7 @@ class Interrupt:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals inside. Only a main thread can."""
+        """Handle the signals inside, as only a main thread can. What an environment prints goes to stderr."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -40,7 +40,8 @@ class Interrupt:
         for number in before:
             signal.signal(number, self._receive)
         try:
-            yield
+            with redirect_stdout(sys.stderr):
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -51,16 +51,21 @@ class RewardScaler:
         self._moments = np.zeros(3)  # count, mean, mean square distance from it
 
     def scaled(
-        self, rewards_N: NDArray[np.float32], terminals_N: NDArray[np.bool_], truncations_N: NDArray[np.bool_]
+        self,
+        rewards_N: NDArray[np.float32],
+        ended_N: NDArray[np.bool_],
+        acted_N: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float32]:
-        """Count a step, then scale its rewards."""
+        """Count a step of those who acted (all, if None), then scale its rewards."""
         self._returns_N = self._returns_N * self._gamma + rewards_N
+        returns = self._returns_N if acted_N is None else self._returns_N[acted_N]
         count, mean, var = self._moments
-        new, total = len(rewards_N), count + len(rewards_N)
-        apart = self._returns_N.mean() - mean
-        square = var * count + self._returns_N.var() * new + apart * apart * count * new / total
-        self._moments[:] = total, mean + apart * new / total, square / total
-        self._returns_N[terminals_N | truncations_N] = 0.0
+        new, total = len(returns), count + len(returns)
+        if new:
+            apart = returns.mean() - mean
+            square = var * count + returns.var() * new + apart * apart * count * new / total
+            self._moments[:] = total, mean + apart * new / total, square / total
+        self._returns_N[ended_N] = 0.0
         scaled = rewards_N / np.sqrt(self._moments[2] + 1e-8)
         clipped: NDArray[np.float32] = np.clip(scaled, -_LARGEST_REWARD, _LARGEST_REWARD).astype(np.float32)
         return clipped

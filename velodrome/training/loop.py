@@ -165,12 +165,13 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
                 alive=env.alive,
                 state=before,
             )
+        acted_N = None if env.alive is None else env.alive.copy()
         with part(timed.ENVIRONMENT):
             env.step(bounded(actions_N, env.spec.actions).cpu().numpy())
         final_N = _final_values(run) if env.truncations.any() else None
         with part(timed.STORE):
             ended = {"terminals": env.terminals, "truncations": env.truncations}
-            buffer.store_outcome(t, rewards=run.rewards(), **ended, final_values=final_N)
+            buffer.store_outcome(t, rewards=run.rewards(acted_N), **ended, final_values=final_N)
             run.starts_N = env.terminals | env.truncations
         run.tracer.end()
 

@@ -105,6 +105,7 @@ class _EnvWorker:
             self._process = subprocess.Popen(
                 child_command(_TARGET, theirs.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # what an environment prints is no result
                 pass_fds=fds,
                 start_new_session=True,
             )

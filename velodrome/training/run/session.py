@@ -98,10 +98,12 @@ class Session:
             raise InputError(f"env.name={self.env.spec.name}: its action mask allows an agent no action at all")
         return torch.from_numpy(mask_NA).to(self.device)
 
-    def rewards(self) -> NDArray[np.float32]:
-        """What is learned from: the rewards of the last step, scaled if that is wanted."""
+    def rewards(self, acted_N: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """What is learned from: the rewards of the last step, scaled if that is wanted. `acted_N`: whose they are."""
         env = self.env
-        return env.rewards if self.scaler is None else self.scaler.scaled(env.rewards, env.terminals, env.truncations)
+        if self.scaler is None:
+            return env.rewards
+        return self.scaler.scaled(env.rewards, env.terminals | env.truncations, acted_N)
 
     def loss(self, term: LossTerm) -> Loss:
         """The loss of a term, made on first use."""

@@ -14,9 +14,12 @@ from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, Obser
 
 
 class EnvActor:
-    """What `policy.for_env(env)` returns; `choose` is the policy's `act`."""
+    """What `policy.for_env(env)` returns; `choose` is the policy's `act`. Take each action `repeat` times."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], choose: Callable[..., tuple[Array, Any]], *, masked: bool) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], choose: Callable[..., tuple[Array, Any]], *, masked: bool, repeat: int
+    ) -> None:
+        self.repeat = repeat
         name = f"gymnasium:{env.spec.id}" if env.spec else type(env.unwrapped).__name__
         method = env.has_wrapper_attr("action_masks")
         self._source = mask_source(env.observation_space, env.action_space, {}, method=method) if masked else None

@@ -89,7 +89,7 @@ class TrainedPolicy:
         frames = self.settings.env.frame_stack
         if frames > 1:
             raise InputError(f"env.frame_stack={frames}: stack {frames} observations yourself, and give them to act")
-        actor = EnvActor(env, self.act, masked=self.spec.actions.masked)
+        actor = EnvActor(env, self.act, masked=self.spec.actions.masked, repeat=self.settings.env.action_repeat)
         self.refuse_other(actor.spec)
         return actor
 
