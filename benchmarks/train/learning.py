@@ -85,7 +85,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "rate not annealed": {"trainer.anneal_lr": False, "ppo.learning_rate": 3e-4},
     "rate x 3": {"ppo.learning_rate": 1.35e-3},
     "rollouts of 16 steps": {"trainer.batch_size": 2_048},
-    "4 epochs": {"ppo.epochs": 4},
+    "4 epochs": {"ppo.update_epochs": 4},
     "gae_lambda 0.85": {"trainer.gae_lambda": 0.85},
     "gamma 0.995": {"trainer.gamma": 0.995},
     "entropy 0.01": {"ppo.entropy_coef": 0.01},
@@ -96,7 +96,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "policy.hidden": 128,
         "supervised.kickstart_coef": 0.0,
         "ppo.learning_rate": 1.5e-4,
-        "ppo.epochs": 4,
+        "ppo.update_epochs": 4,
         "trainer.batch_size": 512,
         "trainer.minibatch_size": 256,
         "trainer.anneal_lr": False,
@@ -109,7 +109,7 @@ _SHARED = (RECIPE, SUPERVISED)  # the same up to the end of the supervised phase
 class _Idle:
     """For episodes that the teacher leads."""
 
-    def act(self, obs_N: NDArray[Any], starts_N: NDArray[np.bool_]) -> NDArray[Any]:
+    def act(self, obs_N: NDArray[Any], starts_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None) -> NDArray[Any]:
         return np.zeros(len(obs_N), np.int64)
 
 
@@ -161,7 +161,7 @@ def curves(place: Map, names: list[str], seeds: int, found: Json, shared: Path) 
                 yield name, seed
     for seed in range(seeds):
         if str(seed) not in found.setdefault(TEACHER, {}):
-            played = play(settings_of(place, RECIPE, seed), _Idle(), episodes=place.episodes, led=True)
+            played = play(settings_of(place, RECIPE, seed), _Idle(), episodes=place.episodes, teacher_forced=True)
             found[TEACHER][str(seed)] = round(played.mean_return, 3)
             yield TEACHER, seed
 

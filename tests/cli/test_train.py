@@ -94,7 +94,9 @@ def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.
     assert main(["train", "cartpole", "seed=3", "--dry-run", "--json"]) == 0
     result = orjson.loads(capsys.readouterr().out)
     settings = RunSettings(**result["settings"])
-    assert list(result["settings"]) == [name for name in RunSettings.model_fields if name not in ("losses", "curriculum")]
+    assert list(result["settings"]) == [
+        name for name in RunSettings.model_fields if name not in ("losses", "curriculum")
+    ]
     assert (result["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
     assert result["changed"] == {"seed": {"from": 0, "to": 3}}
     assert result["plan"] == {
