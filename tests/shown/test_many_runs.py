@@ -109,7 +109,7 @@ def test_a_training_appears_is_followed_live_and_comes_to_rest(look: Looking, fo
             look.page.get_by_role("link", name="train_dir/live").first.click()
             look.at("/training/")
             look.sees("live: training")
-            look.sees("Evaluation, greedy")
+            look.sees("Evaluation, sampled")
             look.sees("PPO")
             before = look.words(".figures")
             look.page.wait_for_function(

@@ -49,7 +49,7 @@ def test_trials_are_ordinary_runs_and_the_best_is_the_one_with_the_highest_evalu
         folder = result.folder / run["folder"]
         settings = json.loads((folder / "settings.json").read_text())
         assert settings["trainer"]["learning_rate"] == trial.values["trainer.learning_rate"]
-        assert settings["ppo"]["epochs"] == trial.values["ppo.update_epochs"]
+        assert settings["ppo"]["update_epochs"] == trial.values["ppo.update_epochs"]
         assert metrics(folder)[-1]["evaluation"]["mean_return"] == trial.value
         assert velodrome.load_policy(folder) is not None
     lines = (result.folder / "trials.jsonl").read_text().splitlines()
