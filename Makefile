@@ -128,7 +128,8 @@ bench-train: $(BENCH)
 	$(BIN)/python -m benchmarks.train.solve --json results/train_solve.json || missed=1; \
 	$(BIN)/python -m benchmarks.train.threshold --json results/train_threshold.json || missed=1; \
 	$(BIN)/python -m benchmarks.train.workers || missed=1; \
-	$(BIN)/python -m benchmarks.train.learning --json results/train_learning.json || missed=1; \
+	$(BIN)/python -m benchmarks.train.learning --check --json results/train_learning.json || missed=1; \
+	$(BIN)/python -m benchmarks.train.learning --check --map long --only recipe --json results/train_learning.json || missed=1; \
 	exit $$missed
 
 clean:

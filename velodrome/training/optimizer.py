@@ -1,7 +1,7 @@
 """Adam over all weights as one vector, with the gradient clipped to a length.
 
 Weights and gradients become views of two flat tensors, so clipping and the step are a few operations however many
-layers there are: a third less time than by layer at the default size.
+layers there are: a third less time than by layer for 64 agents' student of 128.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PPO's loss, its statistics and its gradient in one kernel: for one choice without a mask, on the CPU.
 
 torch receives loss and gradient and differentiates nothing. The formulas are those of `ppo.py`, which is used for
-everything else; at the default size a whole step takes a fifth longer with them.
+everything else; with 64 agents and minibatches of 256 a whole step takes a fifth longer with them.
 """
 
 from __future__ import annotations

@@ -92,11 +92,7 @@ class Session:
     def mask(self) -> Tensor | None:
         """Which options are allowed now; None if all are."""
         mask_NA = self.env.action_mask
-        if mask_NA is None:
-            return None
-        if not mask_NA.any(1).all():
-            raise InputError(f"env.name={self.env.spec.name}: its action mask allows an agent no action at all")
-        return torch.from_numpy(mask_NA).to(self.device)
+        return None if mask_NA is None else torch.from_numpy(mask_NA).to(self.device)
 
     def rewards(self, acted_N: NDArray[np.bool_] | None) -> NDArray[np.float32]:
         """What is learned from: the rewards of the last step, scaled if that is wanted. `acted_N`: whose they are."""
