@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,6 +23,14 @@ from skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa:
 # Hypothesis fails a test that takes longer than 0.2 s, or draws slowly: on a busy machine that says nothing.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
+
+# Pytest runs in several processes: threads of torch beside them would wait for each other.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+# A shell starts what it runs in the background with SIGINT ignored, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # scripts/test_needs.py and `velo model pull` fetch what tests need; the libraries would look for newer versions.
 _OFFLINE = (

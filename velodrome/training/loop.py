@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from velodrome.training.run.train_folder import held_folder
 from velodrome.training.run.warmup import warm_up
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
+from velodrome.training.torch_threads import torch_threads
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
@@ -73,7 +74,7 @@ def run_training(
     """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint."""
     total = settings.trainer.total_timesteps
     say = dashboard.above(say) if dashboard else say
-    with held_folder(settings) as folder, _threads(settings.trainer.threads):
+    with held_folder(settings) as folder, torch_threads(settings.trainer.threads):
         with (
             storage_errors(),
             announced(say, f"loading {settings.env.name}; what is compiled takes longer the first time"),
@@ -379,19 +380,3 @@ def _not_finite(run: Session, means: Mapping[str, float]) -> str:
     rate = run.optimizer.lr
     remedy = f"{kept} smaller trainer.learning_rate (now {rate:g}) or trainer.max_grad_norm usually helps"
     return f"{where}, {bad} is not a finite number. {remedy}"
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Torch's threads inside; with more threads than cores everything is many times slower.
-
-    Numbers too small to matter, as Adam's decaying averages, become zero: processors are slow with them.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-        torch.set_num_threads(before)

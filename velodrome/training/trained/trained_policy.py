@@ -18,6 +18,7 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
 from velodrome.training.network.policy import Policy
 from velodrome.training.settings import RunSettings
+from velodrome.training.torch_threads import torch_threads
 from velodrome.training.trained.exported_policy import SUFFIXES, Format, export_policy
 from velodrome.training.trained.videos import FPS, film_episodes
 
@@ -102,7 +103,8 @@ class TrainedPolicy:
         evaluator = self.settings.evaluator
         evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
         settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
-        return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
+        with torch_threads(settings.trainer.threads):
+            return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
 
     def export(self, path: str | Path, format: Format | None = None) -> Json:
         """Write a file that takes observations and gives actions: TorchScript (`.pt`) or ONNX (`.onnx`)."""
@@ -115,7 +117,8 @@ class TrainedPolicy:
 
     def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
         """Play episodes as an evaluation does and write one mp4 for each; returns their files, returns and lengths."""
-        return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
+        with torch_threads(self.settings.trainer.threads):
+            return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
 
     def refuse_other(self, spec: Spec) -> None:
         """Refuse an environment whose observations or actions are not those of the policy."""
