@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from velodrome.errors import TrainError
 from velodrome.training.advantages import gae
 from velodrome.training.buffer import Buffer, Minibatch
 from velodrome.training.envs.interface import ActionSpace, Spec
@@ -135,11 +136,12 @@ def test_the_end_of_a_rollout_that_is_no_whole_segment_is_not_always_learned_las
 
 @settings(max_examples=40, deadline=None)
 @given(steps=st.integers(1, 12), segment=st.integers(1, 6), size=st.integers(1, 50), seed=st.integers(0, 2**31))
+@example(steps=5, segment=4, size=50, seed=4)  # nobody acts in the rest
 def test_steps_of_agents_that_have_left_come_in_no_minibatch(steps: int, segment: int, size: int, seed: int) -> None:
     buffer = filled(a_buffer(12, segment, leavers=True), steps)
     assert buffer.alive is not None
     alive = torch.rand(12, COLUMNS, generator=torch.Generator().manual_seed(seed)) < 0.4
-    alive[:, 0] = True
+    alive[0, 0] = True
     buffer.alive.copy_(alive)
     met = []
     for batch in buffer.minibatches(torch.Generator().manual_seed(seed), size):
@@ -149,3 +151,12 @@ def test_steps_of_agents_that_have_left_come_in_no_minibatch(steps: int, segment
     expected = [number for number in numbers(steps) if alive[number // 10, number % 10]]
     assert sorted(met) == expected
     assert sorted(buffer.seen()[:, 0].tolist()) == expected
+
+
+@pytest.mark.parametrize("segment", [1, 4])
+def test_a_rollout_in_which_no_agent_acted_is_refused_in_one_line(segment: int) -> None:
+    buffer = filled(a_buffer(9, segment, leavers=True), 9)
+    assert buffer.alive is not None
+    buffer.alive.zero_()
+    with pytest.raises(TrainError, match=r"^env.name=numbers: .* 9 steps .*reset"):
+        list(buffer.minibatches(torch.Generator(), 12))

@@ -76,6 +76,15 @@ def test_a_mistake_in_a_stage_is_one_line(stage: CurriculumStage, message: str):
     assert len(raised.value.problems) == 1
 
 
+@pytest.mark.parametrize("until", [100, 256])
+def test_stages_out_of_order_are_refused(until: int):
+    stages = {**STAGES, "far": CurriculumStage(until=until)}
+    recipe = make_recipe("mine", lambda: RunSettings(curriculum=stages))
+    with pytest.raises(InputError, match=rf"^curriculum.far.until={until}: .* near, .* 256; ") as raised:
+        resolve(recipe, {})
+    assert len(raised.value.problems) == 1
+
+
 def test_environments_that_look_different_are_refused_where_they_would_be_entered(tmp_path: Path):
     stages = {"a": CurriculumStage(until=64, env={"name": "gymnasium:CartPole-v1", "agents": 2})}
     with pytest.raises(InputError, match="extractor_hub_10 at agent step 64 has other observations or actions"):

@@ -11,7 +11,7 @@ import torch
 from small_run import same, small, weights
 from toy_envs import ACTIONS, OBSERVATIONS
 
-from velodrome.errors import InputError
+from velodrome.errors import InputError, TrainError
 from velodrome.training.loop import TrainingResult, run_training
 
 TOY = "gymnasium:toy_envs:toy/Sampled-v0"
@@ -82,6 +82,13 @@ def test_agents_that_leave_are_trained_together(tmp_path: Path, core: str) -> No
     episode = orjson.loads((result.folder / "episodes.jsonl").read_bytes().splitlines()[0])["episode"]
     assert len(episode["returns"]) == 3
     assert len(episode["rewards"]) == len(episode["actions"]) > 1
+
+
+def test_an_environment_in_which_nobody_acts_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    name = "pettingzoo:toy_parallel:Deserted"
+    with pytest.raises(TrainError, match=rf"^env.name={name}: no agent acted .*; its reset must return .*$"):
+        trained(tmp_path, name, trainer__batch_size=96)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

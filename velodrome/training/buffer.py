@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from velodrome.errors import TrainError
 from velodrome.training.advantages import gae
 from velodrome.training.envs.interface import Spec
 
@@ -53,6 +54,7 @@ class Buffer:
         self.steps = 0  # of the rollout held; set by `compute_advantages`
         shape = (horizon, spec.total)
         self._device = device
+        self._name = spec.name
         self._floats = torch.zeros(4, *shape, device=device)  # together: a minibatch gathers them at once
         self.logprobs, self.values, self.advantages, self.returns = self._floats
         act = spec.actions
@@ -141,6 +143,9 @@ class Buffer:
         parts = self._parts(generator, 0, whole, self.segment, size)
         if rest:
             parts += self._parts(generator, whole, 1, rest, size)
+        if not parts:
+            way = "its reset must return an observation for every agent that acts"
+            raise TrainError(f"env.name={self._name}: no agent acted in the {self.steps} steps of a rollout; {way}")
         order = torch.randperm(len(parts), generator=generator, device=generator.device).tolist()
         for k in order if rest and whole else range(len(parts)):
             yield self._batch(*parts[k])
@@ -150,14 +155,13 @@ class Buffer:
     ) -> list[tuple[Tensor, int]]:
         """Segments of one length from `first` on (as rows of `_states`), dealt out."""
         columns = self.obs.shape[1]
-        total = count * columns
-        if not total:
-            return []
-        dealt = torch.randperm(total, generator=generator, device=generator.device).to(self._device)
+        dealt = torch.randperm(count * columns, generator=generator, device=generator.device).to(self._device)
         if self.alive is not None:  # a segment in which nobody acted is left out
             start = first * self.segment
             acted = self.alive[start : start + count * length].view(count, length, columns).any(1).flatten()
             dealt = dealt[acted[dealt]]
+        if not len(dealt):
+            return []
         per_part = max(1, size // length)
         return [
             (segments_C, length) for segments_C in (dealt + first * columns).tensor_split(-(-len(dealt) // per_part))

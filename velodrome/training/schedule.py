@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from velodrome.errors import InputError
 from velodrome.timing.report import counted
@@ -42,8 +43,7 @@ def phase_at(settings: RunSettings, step: int) -> Phase:
 
 def stage_at(settings: RunSettings, step: int) -> str:
     """The curriculum's stage after `step` agent steps; empty after the last."""
-    ends = {name: stage.until for name, stage in settings.curriculum.items() if step < stage.until}
-    return min(ends, key=ends.__getitem__, default="")
+    return next((name for name, stage in settings.curriculum.items() if step < stage.until), "")
 
 
 def env_at(settings: RunSettings, step: int) -> EnvSettings:
@@ -66,8 +66,10 @@ def _stage_problems(settings: RunSettings) -> Iterator[str]:
         for key in ("num_envs", "agents"):
             if getattr(changed, key) != getattr(settings.env, key):
                 yield f"curriculum.{name}.env: {key} must stay the same in all stages"
-    if len(set(_stage_ends(settings))) < len(settings.curriculum):
-        yield "curriculum: two stages end at the same step"
+    for (before, earlier), (name, stage) in pairwise(settings.curriculum.items()):
+        if stage.until <= earlier.until:
+            way = "list stages in the order in which they end"
+            yield f"curriculum.{name}.until={stage.until}: not after {before}, which ends at {earlier.until}; {way}"
 
 
 def horizon(settings: RunSettings, agents: int) -> int:

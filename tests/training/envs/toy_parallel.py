@@ -83,6 +83,15 @@ class Arriving(Leaving):
         return self._seen(self.possible_agents), *rest
 
 
+class Deserted(Leaving):
+    """Has no agent, ever."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed)
+        self.agents = []
+        return {}, {}
+
+
 class Unknown(Leaving):
     """Does not say which agents there may be."""
 

@@ -25,7 +25,8 @@ def advice(account: TimeAccount, settings: RunSettings, agents: int, device: str
             lines.append((share, f"{share:.0%} of the time is {part}: {', or '.join(ways)}"))
     more = account.apart.get("evaluation", 0.0) / account.trained_s
     if more > _LARGE:
-        lines.append((more, f"evaluation takes {more:.0%} on top of training: {_evaluate_less(account, settings)}"))
+        long = f"{more:.0%} on top of" if more <= 1 else f"{more:,.1f} times as long as"
+        lines.append((more, f"evaluation takes {long} training: {_evaluate_less(account, settings)}"))
     slow = [name for name in account.phases if device == "cpu" and account.sps(name) < EXPECTED_CPU_SPS / 2]
     if slow:
         least = f"less than half of the {EXPECTED_CPU_SPS:.0f} steps/s expected of a CPU"

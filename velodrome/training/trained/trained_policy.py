@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,15 +139,15 @@ class TrainedPolicy:
         shape, dtype = self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
         if isinstance(obs, dict | tuple):
             raise InputError("obs: expected an array; policy.for_env(env).act takes a Dict or a Tuple as it is")
-        seen = np.asarray(obs)
+        seen = _numbers("obs", obs)
         single = seen.shape == shape
         if not single and seen.shape[1:] != shape:
             wanted = _by(shape)
             raise InputError(
                 f"obs: expected {wanted} or n x {wanted}, as {self.spec.name} shows, not {_by(seen.shape)}"
             )
-        rows = seen.astype(dtype) if seen.dtype.kind in "biuf" else None
-        if rows is None or (dtype == np.uint8 and not np.array_equal(rows, seen)):
+        rows = seen.astype(dtype)
+        if dtype == np.uint8 and not np.array_equal(rows, seen):
             raise InputError(f"obs: expected {dtype}, as {self.spec.name} shows, not these {seen.dtype}")
         return np.ascontiguousarray(rows[None] if single else rows), single
 
@@ -155,7 +155,7 @@ class TrainedPolicy:
         initial = self.network.initial_state(n)
         if state is None or initial is None:
             return initial
-        memory = np.asarray(state, np.float32)
+        memory = _numbers("state", state).astype(np.float32)
         if memory.shape != tuple(initial.shape):
             raise InputError(f"state: expected {_by(initial.shape)}, as initial_state({n}), not {_by(memory.shape)}")
         return torch.from_numpy(memory)
@@ -173,11 +173,19 @@ class TrainedPolicy:
 
 
 def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    flags = np.asarray(values, np.bool_)
+    flags = _numbers(name, values).astype(np.bool_)
     try:
         return np.ascontiguousarray(np.broadcast_to(flags, shape)).copy()
     except ValueError:
         raise InputError(f"{name}: expected {_by(shape)} flags, not {_by(flags.shape)}") from None
+
+
+def _numbers(name: str, values: ArrayLike) -> Array:
+    with suppress(TypeError, ValueError):
+        array = np.asarray(values)
+        if array.dtype.kind in "biuf":
+            return array
+    raise InputError(f"{name}: expected an array of numbers, with rows of equal length")
 
 
 def _by(shape: Sequence[int]) -> str:
