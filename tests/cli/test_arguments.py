@@ -59,7 +59,7 @@ def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export sft r.jsonl --to x --reasoning loud", "--reasoning"),
         ("export dpo r.jsonl --to x.jsonl --margin nan", "--margin"),
         ("export dpo r.jsonl --to x.jsonl --margin inf", "--margin"),
-        ("data", "velo data prepare, generate"),
+        ("data", "velo data: which verb? prepare, generate"),
         ("data prepare q.csv --prompt {question}", "--to"),
         ("data prepare q.csv --prompt {question} --to t.txt", "--to"),
         ("data validate .", "."),

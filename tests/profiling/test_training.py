@@ -124,6 +124,13 @@ def test_speed_and_shares_of_time_are_of_what_was_timed_by_phase(tmp_path: Path)
     assert "Where the time went" not in training_report(run)
 
 
+def test_thousands_have_commas_and_no_exponent(tmp_path: Path):
+    lines = [{**line, "sps": rate, "loss": 2e12} for line, rate in zip(LINES[:2], (13_512.4, 999.96), strict=True)]
+    report = training_report(read_training(run_folder(tmp_path, lines)))
+    assert "13,512 to 1,000" in report
+    assert "2e+12 to 2e+12" in report
+
+
 def test_series_are_over_the_same_steps_and_evaluations_of_both_kinds_are_kept_apart(tmp_path: Path):
     sampled = {"step": 200, "evaluation": {"episodes": 2, "mean_return": 0.5, "greedy": False}}
     run = read_training(run_folder(tmp_path, [LINES[0], {**LINES[3], "step": 100}, LINES[1], sampled, *LINES[2:]]))

@@ -52,7 +52,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     corrupt = tmp_path / "corrupt.onnx"
     corrupt.write_bytes(b"\x08\x07nothing")
     for words, meaning in (
-        (("nothing",), "show"),
+        ((), "velo policy: which verb? show, eval, export, check or film"),
+        (("nothing",), "'nothing' is not a verb of velo policy; use show, eval, export, check or film"),
         (("show", tmp_path / "none"), "no such run"),
         (("eval", folder, "--which", "best"), "not evaluated"),
         (("eval", folder, "--env", "gymnasium:CartPole-v1"), "a policy for extractor_hub_10"),

@@ -243,6 +243,19 @@ def test_a_mistake_is_one_line_before_anything_is_trained(tmp_path: Path, sweep:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        {"trials": "many", "paramters": RATES},
+        {"parameters": {"ppo.clip": {"choices": [-1]}, "env.agents": {"choices": [1]}, "ppo.clp": {"choices": [1]}}},
+    ],
+)
+def test_of_several_mistakes_an_unknown_key_comes_first(tmp_path: Path, sweep: dict[str, Any]):
+    with pytest.raises(InputError) as raised:
+        velodrome.sweep(tiny, sweep, **{**VALUES, "output.train_dir": str(tmp_path)})
+    assert ["unknown key" in line for line in raised.value.problems] == [True, False, False]
+
+
 def test_a_file_that_is_not_yaml_is_reported_with_its_line(tmp_path: Path):
     path = tmp_path / "sweep.yaml"
     path.write_text("trials: 3\nparameters:\n  ppo.update_epochs: [1\n")

@@ -322,12 +322,12 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds_and_the_last_retur
     for step, more in (
         (512, {"rollout_return": 20.3, "episodes": 4}),
         (1024, {"episodes": 0}),
-        (1536, {"rollout_return": 21.0, "episodes": 1}),
+        (1536, {"rollout_return": -1234.5, "episodes": 1}),
     ):
         watch.now += 6.0
         dashboard.show(step, "ppo", account, {**dict.fromkeys(PPO_STATS, 0.5), **more})
         watch.now += 6.0 if step > 512 else 0.0  # the first is too early
     assert [line.split("steps/s  ")[1] for line in terminal.getvalue().splitlines()] == [
         f"loss 0.5  return in rollouts {last}  entropy 0.5  approx_kl 0.5  clip_fraction 0.5"
-        for last in ("20.3 (sampled, 4 episodes)", "21 (sampled, 1 episode)")
+        for last in ("20.3 (sampled, 4 episodes)", "-1,234 (sampled, 1 episode)")
     ]

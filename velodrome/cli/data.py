@@ -15,7 +15,7 @@ from velodrome.cli.options import read_options
 from velodrome.cli.plain import read_plain
 from velodrome.cli.streams import PATIENCE_S, say
 from velodrome.cli.tables import print_counts, print_lines, print_text, without_json
-from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
+from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.collector.watch.progress import counting
 from velodrome.errors import InputError
 from velodrome.exchange.data.collating import collate
@@ -108,9 +108,7 @@ def run(argv: Sequence[str]) -> int:
         return _generate(rest)
     if what == "difficulty":
         return run_difficulty(rest)
-    raise InputError(
-        f"velo data prepare, generate, validate, difficulty or collate, not {what!r:.40} (see velo data --help)"
-    )
+    raise no_verb("velo data", ("prepare", "generate", "validate", "difficulty", "collate"), what)
 
 
 def _prepare(flags: PrepareFlags) -> int:

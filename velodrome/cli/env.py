@@ -12,7 +12,7 @@ from pydantic import Field
 
 from velodrome.adapters.adding import add_environment
 from velodrome.cli.streams import say
-from velodrome.cli.verb import Verb, argument, read_flags
+from velodrome.cli.verb import Verb, argument, no_verb, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Text
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     """Add it, and print what was written."""
     what, *rest = argv or [""]
     if what != "add":
-        raise InputError(f"velo env add, not {what!r:.40} (see velo env --help)")
+        raise no_verb("velo env", ("add",), what)
     flags = read_flags(AddFlags, rest, "velo env add")
     made = add_environment(
         flags.source,

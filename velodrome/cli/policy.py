@@ -10,8 +10,7 @@ from pydantic import Field
 from velodrome.api.learning import load_policy
 from velodrome.cli.streams import say
 from velodrome.cli.tables import Row, ink, next_step, pairs, print_result
-from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
-from velodrome.errors import InputError
+from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.settings.values import Count, FilePath, Text
 from velodrome.training.start import refuse_without_torch
 
@@ -90,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
     what, *rest = argv or [""]
     verbs = {"show": _show, "eval": _eval, "export": _export, "check": _check, "film": _film}
     if what not in verbs:
-        raise InputError(f"velo policy {', '.join(verbs)}, not {what!r:.40} (see velo policy --help)")
+        raise no_verb("velo policy", verbs, what)
     verbs[what](rest)
     return 0
 

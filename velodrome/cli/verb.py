@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
@@ -153,6 +153,14 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
     if problems:
         raise InputError(*(f"{problem} (see {prog} --help)" for problem in problems))
     return flags
+
+
+def no_verb(command: str, verbs: Iterable[str], word: str) -> InputError:
+    """The error for a word that is not one of the verbs of a command, or for none."""
+    *others, last = verbs
+    listed = " or ".join(filter(None, (", ".join(others), last)))
+    problem = f"{word!r:.40} is not a verb of {command}; use" if word else f"{command}: which verb?"
+    return InputError(f"{problem} {listed} (see {command} --help)")
 
 
 def _filters_joined(argv: Sequence[str]) -> list[str]:

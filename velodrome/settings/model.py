@@ -94,9 +94,9 @@ def _validated(
 def problem_lines(
     model: type[BaseModel], error: ValidationError, where: str = "", unchecked: Collection[str] = ()
 ) -> Iterator[str]:
-    """One line for every mistake that pydantic reports."""
+    """One line for every mistake that pydantic reports; unknown keys first: a misspelt one explains others."""
     prefix = f"{where}: " if where else ""
-    for detail in error.errors(include_url=False):
+    for detail in sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"):
         if detail["type"] == "extra_forbidden" or not detail["loc"] or detail["loc"][0] not in unchecked:
             yield prefix + _problem_line(model, detail)
 

@@ -189,6 +189,11 @@ def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
     return shown + "…"
 
 
+def figure(value: float, digits: int = 3) -> str:
+    """A number with so many digits, or with commas: `0.123`, `13,512`, `2e+12`."""
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 rollout`, `1,200 rollouts`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from velodrome.timing.report import clean, counted, duration, sections, sparkline, table
+from velodrome.timing.report import clean, counted, duration, figure, sections, sparkline, table
 from velodrome.timing.screen import padded
 
 Json = dict[str, Any]
@@ -115,7 +115,7 @@ def _series(series: Json, top: int) -> list[str]:
         low = min(each["least"], 0.0)
         drawn = [None if value is None else value - low for value in each["means"]]
         label = padded(clean(name, longest=_NAME), _NAME)
-        lines.append(f"{label}{sparkline(drawn)}  {each['first']:.4g} to {each['last']:.4g}")
+        lines.append(f"{label}{sparkline(drawn)}  {figure(each['first'], 4)} to {figure(each['last'], 4)}")
     more = len(names) - len(lines)
     return [*lines, f"and {more} more (--top {len(names)}, or --json)"] if more > 0 else lines
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from velodrome.timing.report import counted, speaks_unicode
+from velodrome.timing.report import counted, figure, speaks_unicode
 from velodrome.timing.screen import redraws, screen_width
 
 if TYPE_CHECKING:  # it needs torch, and this is imported before
@@ -70,7 +70,7 @@ class Dashboard:
         """Draw, if it is time to."""
         if _RETURN in stats:
             over = counted(int(stats["episodes"]), "episode")
-            self._return = f"return in rollouts {stats[_RETURN]:.3g} (sampled, {over})"
+            self._return = f"return in rollouts {figure(stats[_RETURN])} (sampled, {over})"
         now = self._clock()
         if now < self._next:
             return
@@ -112,7 +112,7 @@ class Dashboard:
         return f"{phase:<10} {step:>12,} of {self._total:,} steps ({share:4.0%})  {account.sps(phase):>10,.0f} steps/s"
 
     def _numbers(self, stats: Mapping[str, float]) -> list[str]:
-        shown = [f"{name} {stats[name]:.3g}" for name in _SHOWN if name in stats]
+        shown = [f"{name} {figure(stats[name])}" for name in _SHOWN if name in stats]
         return list(filter(None, [*shown[:1], self._return, *shown[1:]]))
 
     def _shares(self, account: TimeAccount) -> list[str]:

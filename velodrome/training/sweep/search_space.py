@@ -110,7 +110,7 @@ def check_sweep(sweep: SweepSettings, recipe: Recipe, values: Mapping[str, Any])
     if sweep.metric.startswith("agreement") and not kind_of(base.settings.env.name).teacher:
         problems.append(f"metric: {base.settings.env.name} has no teacher to agree with; use mean_return")
     if problems:
-        raise InputError(*dict.fromkeys(problems))
+        raise InputError(*sorted(dict.fromkeys(problems), key=lambda line: not line.startswith("unknown key")))
     return base
 
 
