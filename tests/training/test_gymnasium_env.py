@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,7 +22,7 @@ from velodrome.cli.main import main
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
 from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
-from velodrome.training.envs.make import make_env
+from velodrome.training.envs.make import SCREENS, make_env
 from velodrome.training.settings import EnvSettings
 
 
@@ -315,6 +317,18 @@ def test_options_are_the_keyword_arguments_of_the_environment() -> None:
     assert made("Image-v0", options={"image": [4, 7]}).spec.obs_shape == (1, 4, 7)
     with pytest.raises(InputError, match=r"^env\.name=gymnasium:CartPole-v1: .*wings"):
         made("CartPole-v1", options={"wings": 2})
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
+def test_a_picture_is_drawn_in_silence_where_there_is_no_screen(name: str) -> None:
+    probe = f"""
+from velodrome.training.envs.make import make_env
+from velodrome.training.settings import EnvSettings
+print(make_env(EnvSettings(name="gymnasium:{name}", num_envs=1), 0).picture(0).ndim)
+"""
+    without = {key: value for key, value in os.environ.items() if key not in (*SCREENS, "SDL_VIDEODRIVER")}
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, env=without)
+    assert (done.stdout, done.stderr) == ("3\n", "")
 
 
 def test_a_missing_box2d_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import TypeVar
@@ -14,6 +16,8 @@ from velodrome.training.settings import EnvSettings
 
 Made = TypeVar("Made")
 
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")  # Linux: without them no window can open
+
 
 def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
     """The environments that `settings.name` names, reset with `seed`."""
@@ -21,6 +25,8 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
     if problem:
         raise InputError(problem)
     kind = kind_of(settings.name)
+    if sys.platform == "linux" and not os.environ.keys() & set(SCREENS):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would print that it looked for a screen
     try:
         env: VectorEnv = _fitting(settings, lambda: import_module(kind.module).make(settings))
     except ModuleNotFoundError as missing:
