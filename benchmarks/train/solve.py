@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.commands import measure
@@ -57,24 +58,34 @@ def report(result: Json) -> None:
     print(table(head, rows))
 
 
-def main() -> int:
-    """Train, print, write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.train.solve", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of each recipe [5]")
-    parser.add_argument("--only", choices=TASKS, action="append", help="one recipe; may be given again")
+def lowest(recipe: str, each: Json) -> Check:
+    """What a recipe is held to."""
+    return Check(f"{recipe}: the lowest seed", each["returns"]["low"], each["threshold"], least=True)
+
+
+def run_command(
+    name: str,
+    text: str | None,
+    tasks: Iterable[str],
+    seeds: int,
+    measured: Callable[[str, int], Json],
+    report: Callable[[Json], None],
+    check: Callable[[str, Json], Check],
+) -> int:
+    """The command line of a benchmark over recipes and seeds: train, print, write."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.train.{name}", description=text)
+    parser.add_argument("--seeds", type=int, default=seeds, help=f"seeds of each recipe [{seeds}]")
+    parser.add_argument("--only", choices=tasks, action="append", help="one recipe; may be given again")
     parser.add_argument("--json", type=Path, help="write the figures here")
     args = parser.parse_args()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    result = {recipe: solved(recipe, args.seeds) for recipe in args.only or TASKS}
+    result = {recipe: measured(recipe, args.seeds) for recipe in args.only or tasks}
     report(result)
-    made = [
-        Check(f"{recipe}: the lowest seed", each["returns"]["low"], each["threshold"], least=True)
-        for recipe, each in result.items()
-    ]
+    made = [check(recipe, each) for recipe, each in result.items()]
     print()
-    print(table(["what", "measured", "goal", ""], [check.cells() for check in made]))
-    return concluded({"machine": machine(), "solve": result}, made, json=args.json, check=True)
+    print(table(["what", "measured", "goal", ""], [each.cells() for each in made]))
+    return concluded({"machine": machine(), name: result}, made, json=args.json, check=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("solve", __doc__, TASKS, 5, solved, report, lowest))

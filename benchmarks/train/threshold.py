@@ -6,14 +6,13 @@ of its own, on one thread. CPU seconds of training alone, until the first evalua
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from pathlib import Path
 
 from benchmarks.commands import measure
-from benchmarks.summary import Check, Json, concluded, shown, spread, table
-from benchmarks.train.__main__ import ONE_THREAD, machine, say
+from benchmarks.summary import Check, Json, shown, spread, table
+from benchmarks.train.__main__ import say
+from benchmarks.train.solve import run_command
 from benchmarks.train.to_threshold import TASKS, ZOO
 
 WAYS = ("ours", "stable-baselines3")
@@ -40,43 +39,29 @@ def raced(recipe: str, seeds: int) -> Json:
     }
 
 
-def main() -> int:
-    """Train, print, write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.train.threshold", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each [3]")
-    parser.add_argument("--only", choices=ZOO, action="append", help="one task; may be given again")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    args = parser.parse_args()
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    result = {recipe: raced(recipe, args.seeds) for recipe in args.only or ZOO}
-    print(f"\nTime to threshold: {args.seeds} seeds, median (range).\n")
+def report(result: Json) -> None:
+    """The table."""
     rows = [
         [
             recipe,
             f"{TASKS[recipe].threshold:g}",
             way,
-            f"{each['reached']}",
+            f"{each['reached']} of {each['cpu_s']['n']}",
             shown(each["steps"], 0),
             shown(each["cpu_s"], 1),
         ]
         for recipe, ways in result.items()
         for way, each in ways.items()
     ]
+    print("\nTime to threshold: median (range).\n")
     print(table(["recipe", "threshold", "trainer", "seeds at the threshold", "steps", "CPU seconds"], rows))
-    made = [
-        Check(
-            f"{recipe}: stable-baselines3's CPU seconds over ours",
-            ways[WAYS[1]]["cpu_s"]["median"] / ways["ours"]["cpu_s"]["median"],
-            1.0,
-            "x",
-            least=True,
-        )
-        for recipe, ways in result.items()
-    ]
-    print()
-    print(table(["what", "measured", "goal", ""], [check.cells() for check in made]))
-    return concluded({"machine": machine(), "threshold": result}, made, json=args.json, check=True)
+
+
+def ratio(recipe: str, ways: Json) -> Check:
+    """What a recipe is held to."""
+    times = ways[WAYS[1]]["cpu_s"]["median"] / ways[WAYS[0]]["cpu_s"]["median"]
+    return Check(f"{recipe}: stable-baselines3's CPU seconds over ours", times, 1.0, "x", least=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("threshold", __doc__, ZOO, 3, raced, report, ratio))
