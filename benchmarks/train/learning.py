@@ -62,8 +62,8 @@ MAPS = {
         "extractor_hub_30",
         2_000 * _K,
         16_000 * _K,
-        tuple(_K * each for each in (2_000, 3_000, 4_000, 6_000, 8_000, 10_000, 12_000, 14_000, 16_000)),
-        512,
+        tuple(_K * each for each in (2_000, 4_000, 8_000, 12_000, 16_000)),
+        2_048,
     ),
     "small": Map(
         "extractor_hub_12",
@@ -89,7 +89,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "gae_lambda 0.85": {"trainer.gae_lambda": 0.85},
     "gamma 0.995": {"trainer.gamma": 0.995},
     "entropy 0.01": {"ppo.entropy_coef": 0.01},
+    "minibatches of 2,048": {"trainer.minibatch_size": 2_048},
     "critic apart": {"policy.critic": "apart"},
+    "critic not taught": {"supervised.value_coef": 0.0},
     "lstm": {"policy.core": "lstm"},
     FORMER: {
         "env.num_envs": 16,
