@@ -47,7 +47,7 @@ def spans_cost(run: Session, seconds: float) -> float:
     turn = 0
     while sum(used) < seconds or turn % 4:
         plain = turn % 4 in (1, 2)  # on, off, off, on: what drifts falls on both
-        run.timer = (lambda name: _NOTHING) if plain else timer
+        run.timer = (lambda name: _NOTHING) if plain else timer  # type: ignore[assignment]
         began = time.process_time()
         for _ in range(block):
             ours.epoch(run)

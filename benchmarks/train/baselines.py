@@ -16,6 +16,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
+from benchmarks.summary import Json
 from benchmarks.train.cases import Case, Epochs, environment, settings_of
 from benchmarks.train.networks import OneHot
 from velodrome.training.envs.interface import Spec, VectorEnv
@@ -109,7 +110,7 @@ def trainer(case: Case, variant: str) -> Iterator[Epochs]:
     """Its own policy for the cartpole, which is our network; for the hub, one of the two bodies."""
     args = settings_of(case)
     env = environment(case)
-    body = {
+    body: Json = {
         "features_extractor_class": SameBody if variant == "same" else WrittenBody,
         "features_extractor_kwargs": {"case": case, "spec": env.spec},
         "net_arch": [],

@@ -22,7 +22,7 @@ from velodrome.training.settings import (
     TrainerSettings,
 )
 
-Epochs = Callable[[int], None]
+Epochs = Callable[[int], object]
 
 LARGEST_BATCH = 16_384  # agent steps of an epoch
 MOST_STEPS = 16

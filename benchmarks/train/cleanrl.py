@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def trainer(case: Case, variant: str) -> Iterator[Epochs]:
 class Loop:
     """Storage made once, then epoch after epoch."""
 
-    def __init__(self, case: Case, variant: str, log: object) -> None:
+    def __init__(self, case: Case, variant: str, log: TextIO) -> None:
         args = settings_of(case)
         self.given, self.case, self.log = args, case, log
         self.env = environment(case)

@@ -111,7 +111,7 @@ _SHARED = (RECIPE, SUPERVISED)  # the same up to the end of the supervised phase
 class _Idle:
     """For episodes that the teacher leads."""
 
-    def act(self, obs_N: NDArray[Any], starts_N: NDArray[np.bool_], mask_NA: NDArray[np.bool_] | None) -> NDArray[Any]:
+    def act(self, obs_N: NDArray[Any], starts_N: object, mask_NA: object = None) -> NDArray[Any]:
         return np.zeros(len(obs_N), np.int64)
 
 

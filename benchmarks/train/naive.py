@@ -9,12 +9,14 @@ torch, `.item()` for every number.
 from __future__ import annotations
 
 import sys
+from typing import TextIO
 
 import numpy as np
 import orjson
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions.categorical import Categorical
 
 from benchmarks.summary import Json
 from benchmarks.train import cleanrl, ours
@@ -58,7 +60,7 @@ def _teacher(settings: object, env: VectorEnv) -> Teacher:
 class NaiveLoop(cleanrl.Loop):
     """Supervised, with a critic; teacher and student lead half the environments each, as ours do."""
 
-    def __init__(self, case: Case, log: object) -> None:
+    def __init__(self, case: Case, log: TextIO) -> None:
         super().__init__(case, "written", log)
         self.teacher = OneByOne(self.env, case)
         self.taught = torch.zeros_like(self.actions)
@@ -69,7 +71,7 @@ class NaiveLoop(cleanrl.Loop):
             self.obs[step], self.dones[step] = self.next_obs, self.next_done
             with torch.no_grad():
                 logits, self.values[step] = self.agent(self.next_obs)
-                action = cleanrl.Categorical(logits=logits).sample()
+                action = Categorical(logits=logits).sample()
             self.taught[step] = torch.from_numpy(self.teacher.act())
             self.env.step(torch.where(self.led, self.taught[step], action).numpy())
             self.rewards[step] = torch.tensor(self.env.rewards)
@@ -106,7 +108,7 @@ def run(seconds: float, sizes: list[int]) -> Json:
         for name in ("ours", "naive teacher"):
             with ours.begun(case, supervised=True) as run:
                 if name != "ours":
-                    run.teacher = OneByOne(run.env, case)
+                    run.teacher = OneByOne(run.env, case)  # type: ignore[assignment]
                 row[name] = measured(lambda count: [ours.epoch(run) for _ in range(count)], case.batch, seconds)
         with open("/dev/null", "w", encoding="utf-8") as log:
             row["naive loop"] = measured(NaiveLoop(case, log).epochs, case.batch, seconds)

@@ -21,10 +21,11 @@ class OneHot(nn.Module):
         super().__init__()
         self.cells = spec.window * spec.window
         self.size = self.cells * (spec.codes - 1) + spec.features
+        self.codes: Tensor
         self.register_buffer("codes", torch.arange(1, spec.codes, dtype=torch.uint8))
 
     def forward(self, obs: Tensor) -> Tensor:
-        seen = (obs[:, : self.cells, None] == self.codes).flatten(1)
+        seen = obs[:, : self.cells, None].eq(self.codes).flatten(1)
         return torch.cat((seen.float(), obs[:, self.cells :].float() / 255), 1)
 
 

@@ -84,7 +84,8 @@ class Eval(nn.Module):
         self.inner = inner
 
     def forward(self, obs: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
-        return self.inner(obs)
+        logits, values = self.inner(obs)
+        return logits, values
 
     forward_eval = forward
 

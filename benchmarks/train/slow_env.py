@@ -35,4 +35,4 @@ class Slow(gymnasium.Env[Any, Any]):
         return np.zeros(4, np.float32), 1.0, self._done == 100, False, {}
 
 
-gymnasium.register("velodrome/Slow-v0", Slow)
+gymnasium.register("velodrome/Slow-v0", Slow)  # type: ignore[arg-type]
