@@ -171,14 +171,15 @@ def test_workers_of_a_parent_that_is_killed_end_in_the_middle_of_a_step() -> Non
     before = set(os.listdir("/dev/shm"))
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+        [sys.executable, "-c", PARENT], bufsize=0, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
     ) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"stepping\n"
-        assert parent.stdout.readline() == b"stepping\n"  # the other worker
+        assert parent.stderr is not None  # where workers print, too
+        for _ in range(2):  # each of them
+            assert select.select([parent.stderr], [], [], DEADLINE_S)[0]
+            assert b"stepping\n" in iter(parent.stderr.readline, b"")
         parent.kill()
-        assert select.select([parent.stdout], [], [], DEADLINE_S)[0]  # which the workers have open, too
-        assert parent.stdout.read() == b""
+        assert select.select([parent.stderr], [], [], DEADLINE_S)[0]  # which the workers have open, too
+        assert parent.stderr.read() == b""
     assert set(os.listdir("/dev/shm")) == before
 
 
