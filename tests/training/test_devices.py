@@ -44,7 +44,7 @@ def test_a_rollout_and_an_update_stay_on_their_device(monkeypatch: pytest.Monkey
     assert {batch.obs_LC.device for batch in batches} == {META}
     for batch in batches if core == "mlp" else ():  # an lstm reads where episodes begin, and here are no numbers
         logits, values = policy.sequence(batch.obs_LC, batch.starts_LC, batch.state)
-        outputs = (policy.distribution(logits.flatten(0, 1)), values.flatten())
+        outputs = (policy.distribution(logits), values)
         old = (batch.actions_B, batch.logprobs_B, batch.advantages_B, batch.returns_B, batch.values_B)
         loss, _ = ppo_loss(*outputs, *old, PPOSettings())
         more, stats = supervised_loss(*outputs, batch.teacher_actions_B, batch.returns_B, 1.0, 0.5)

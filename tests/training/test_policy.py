@@ -132,10 +132,10 @@ def test_many_steps_at_once_give_what_single_steps_gave(spec: Spec, core: str, e
         logits.append(logits_NA)
         values.append(values_N)
 
-    logits_TNA, values_TN = policy.sequence(obs_TN, starts_TN, first)
+    logits_BA, values_B = policy.sequence(obs_TN, starts_TN, first)
 
-    torch.testing.assert_close(logits_TNA, torch.stack(logits), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(values_TN, torch.stack(values), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logits_BA, torch.cat(logits), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(values_B, torch.cat(values), rtol=1e-4, atol=1e-5)
 
 
 def test_what_was_seen_before_an_episode_began_is_forgotten_and_what_came_after_is_not() -> None:

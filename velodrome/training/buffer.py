@@ -37,10 +37,9 @@ class Minibatch:
     returns_B: Tensor
     kept_B: Tensor | None = None  # the rows of L x C that B consists of, where agents may have left; None: all
 
-    def kept(self, outputs_LC: Tensor) -> Tensor:
-        """What the student returned for B."""
-        outputs_B = outputs_LC.flatten(0, 1)
-        return outputs_B if self.kept_B is None else outputs_B.index_select(0, self.kept_B)
+    def kept(self, rows: Tensor) -> Tensor:
+        """Those of B, of what the student returned for L x C."""
+        return rows if self.kept_B is None else rows.index_select(0, self.kept_B)
 
 
 class Buffer:

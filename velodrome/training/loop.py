@@ -24,6 +24,7 @@ from velodrome.timing.spans import Span, root
 from velodrome.training import timed
 from velodrome.training.advantages import explained_variance
 from velodrome.training.buffer import Minibatch
+from velodrome.training.cpu_settings import cpu_settings
 from velodrome.training.envs.env_names import kind_of
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
 from velodrome.training.kernels.compiled import storage_errors
@@ -40,7 +41,6 @@ from velodrome.training.run.train_folder import held_folder
 from velodrome.training.run.warmup import warm_up
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
-from velodrome.training.torch_threads import torch_threads
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
@@ -74,7 +74,7 @@ def run_training(
     """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint."""
     total = settings.trainer.total_timesteps
     say = dashboard.above(say) if dashboard else say
-    with held_folder(settings) as folder, torch_threads(settings.trainer.threads):
+    with held_folder(settings) as folder, cpu_settings(settings.trainer.threads):
         with (
             storage_errors(),
             announced(say, f"loading {settings.env.name}; what is compiled takes longer the first time"),
@@ -197,9 +197,9 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             if batch is None:
                 break
             with part(timed.FORWARD), run.precision():
-                outputs_LCO, values_LC = run.learn(batch.obs_LC, batch.starts_LC, batch.state)
+                outputs, values = run.learn(batch.obs_LC, batch.starts_LC, batch.state)
             with part(timed.FORWARD):
-                outputs_BO, values_B = batch.kept(outputs_LCO), batch.kept(values_LC)
+                outputs_BO, values_B = batch.kept(outputs), batch.kept(values)
                 policy = run.policy.distribution(outputs_BO, batch.mask_BA)
                 loss, stats = _total(losses, batch, policy, values_B, run.step)
             with part(timed.BACKWARD):

@@ -36,6 +36,9 @@ class FlatAdam:
     def clipped_step(self, max_norm: float) -> Tensor:
         """Update the weights by a gradient of at most this length; returns the length it had."""
         norm: Tensor = torch.linalg.vector_norm(self._grad)
+        scale: Tensor | None = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # it divides the gradient
+        if norm.device.type == "cpu" and norm + 1e-6 <= max_norm:
+            scale = None  # which would write the gradient again
         adam(
             [self._flat],
             [self._grad],
@@ -43,7 +46,7 @@ class FlatAdam:
             [self._square],
             [],
             [self._steps],
-            grad_scale=((norm + 1e-6) / max_norm).clamp(min=1.0),  # it divides the gradient
+            grad_scale=scale,
             fused=True,
             amsgrad=False,
             beta1=0.9,

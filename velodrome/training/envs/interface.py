@@ -137,7 +137,7 @@ class Teacher(Protocol):
     """Says what it would do. `ask` updates its memory of each agent."""
 
     def ask(self, obs_EA: Array, starts_E: NDArray[np.bool_], actions_EA: NDArray[np.int64]) -> None:
-        """Write the actions for what every agent sees now; where an episode has just starts, the memory is reset."""
+        """Write the actions for what every agent sees now; where an episode has just begun, the memory is reset."""
         ...
 
     def state(self) -> dict[str, Array]:

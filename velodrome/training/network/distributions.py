@@ -45,8 +45,8 @@ class Categorical:
         self.single = len(sizes) == 1
         self.plain = mask_BA is None and self.single
 
-    def _log_probs(self) -> list[Tensor]:
-        return [part.log_softmax(1) for part in self._parts()]
+    def _log_probs(self) -> list[Tensor]:  # down columns: along rows of a few options takes five times as long
+        return [part.t().log_softmax(0).t() for part in self._parts()]
 
     def _parts(self) -> list[Tensor]:
         return [self.logits_BA] if self.single else list(torch.split(self.logits_BA, list(self._sizes), 1))
@@ -68,7 +68,7 @@ class Categorical:
         return self._joined([part.argmax(1) for part in self._parts()])
 
     def log_prob(self, actions_B: Tensor) -> Tensor:
-        columns = torch.split(actions_B.view(len(actions_B), -1), 1, 1)
+        columns = [actions_B.unsqueeze(1)] if self.single else torch.split(actions_B, 1, 1)
         parts = [each.gather(1, column) for each, column in zip(self._log_probs(), columns, strict=True)]
         return parts[0].squeeze(1) if self.single else torch.cat(parts, 1).sum(1)
 

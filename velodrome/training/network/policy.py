@@ -60,7 +60,7 @@ class Policy(nn.Module):
     def forward(
         self, obs_N: Tensor, state: Tensor | None = None, starts_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One step: outputs, values, and the state after it. Where an episode has just starts, `state` is reset."""
+        """One step: outputs, values, and the state after it. Where an episode has just begun, `state` is reset."""
         obs_N = obs_N if self.normalizer is None else self.normalizer(obs_N)
         x_NH = self._activation(self.encoder(obs_N))
         if isinstance(self.core, nn.LSTM):
@@ -77,7 +77,7 @@ class Policy(nn.Module):
         return (*self._outputs(x_NH, obs_N), state)
 
     def sequence(self, obs_TN: Tensor, starts_TN: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Outputs and values of whole sequences, from the state each began with; T x N x O and T x N."""
+        """Outputs and values of whole sequences, from the state each began with; one row for each of T x N."""
         steps, columns = obs_TN.shape[:2]
         obs_B = obs_TN.flatten(0, 1)
         obs_B = obs_B if self.normalizer is None else self.normalizer(obs_B)
@@ -93,8 +93,7 @@ class Policy(nn.Module):
                 x_BH = self._recall(self.core, x_TNH, starts_TN, state).flatten(0, 1)
         else:
             x_BH = self._activation(self.core(x_BH))
-        outputs_BO, values_B = self._outputs(x_BH, obs_B)
-        return outputs_BO.view(steps, columns, -1), values_B.view(steps, columns)
+        return self._outputs(x_BH, obs_B)
 
     def lstm_precision(self, device: torch.device) -> torch.dtype | None:
         """The precision of the LSTM under mixed precision; None without an LSTM."""

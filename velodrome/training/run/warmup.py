@@ -70,8 +70,8 @@ def _compile(run: Session) -> None:
     with torch.no_grad(), run.precision():
         run.act(obs_N, run.lstm_state, starts_N)
     with run.precision():
-        outputs_LCO, values_LC = run.learn(*_minibatch(run))
-    torch.autograd.backward(outputs_LCO.sum() + values_LC.sum())
+        outputs_BO, values_B = run.learn(*_minibatch(run))
+    torch.autograd.backward(outputs_BO.sum() + values_B.sum())
     run.optimizer.zero_grad()
 
 
@@ -100,8 +100,8 @@ def precision_line(run: Session) -> str:
         for half in least_s:
             start = time.process_time()  # other programs do not count
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                outputs_LCO, values_LC = run.policy.sequence(*batch)
-            torch.autograd.backward(outputs_LCO.sum() + values_LC.sum())
+                outputs_BO, values_B = run.policy.sequence(*batch)
+            torch.autograd.backward(outputs_BO.sum() + values_B.sum())
             if turn:  # the first is slower
                 least_s[half] = min(least_s[half], time.process_time() - start)
         if turn and time.perf_counter() - began > _PROBE_S:

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from velodrome.errors import InputError
+from velodrome.training.cpu_settings import cpu_settings
 from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
 from velodrome.training.network.policy import Policy
 from velodrome.training.settings import RunSettings
-from velodrome.training.torch_threads import torch_threads
 from velodrome.training.trained.exported_policy import SUFFIXES, Format, export_policy
 from velodrome.training.trained.videos import FPS, film_episodes
 
@@ -103,7 +103,7 @@ class TrainedPolicy:
         evaluator = self.settings.evaluator
         evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
         settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
-        with torch_threads(settings.trainer.threads):
+        with cpu_settings(settings.trainer.threads):
             return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
 
     def export(self, path: str | Path, format: Format | None = None) -> Json:
@@ -117,7 +117,7 @@ class TrainedPolicy:
 
     def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
         """Play episodes as an evaluation does and write one mp4 for each; returns their files, returns and lengths."""
-        with torch_threads(self.settings.trainer.threads):
+        with cpu_settings(self.settings.trainer.threads):
             return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
 
     def refuse_other(self, spec: Spec) -> None:
