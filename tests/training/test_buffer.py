@@ -147,7 +147,8 @@ def test_steps_of_agents_that_have_left_come_in_no_minibatch(steps: int, segment
     for batch in buffer.minibatches(torch.Generator().manual_seed(seed), size):
         met += batch.actions_B.tolist()
         assert len(batch.actions_B) > 0
-        assert batch.kept(batch.obs_LC.flatten(0, 1))[:, 0].tolist() == batch.actions_B.tolist() == batch.logprobs_B.tolist()
+        seen_B = batch.kept(batch.obs_LC.flatten(0, 1))
+        assert seen_B[:, 0].tolist() == batch.actions_B.tolist() == batch.logprobs_B.tolist()
     expected = [number for number in numbers(steps) if alive[number // 10, number % 10]]
     assert sorted(met) == expected
     assert sorted(buffer.seen()[:, 0].tolist()) == expected
