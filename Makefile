@@ -8,6 +8,7 @@ CONSUMERS := $(VENV)/.consumers
 TRAIN := $(VENV)/.train
 BENCH := $(VENV)/.bench
 REASONING := $(VENV)/.reasoning
+PUFFERLIB := pufferlib-core==3.0.23 pyro-ppl pyro-api opt-einsum nvidia-ml-py rich-argparse  # it asks for another torch, with CUDA
 WORKERS ?= 3  # on two cores: many tests wait for processes
 
 .PHONY: help setup train-setup interop-setup interop demo docs pictures test everywhere quick check format bench bench-peers bench-train clean
@@ -118,8 +119,9 @@ bench-peers: $(READY)
 	@$(BIN)/python -m benchmarks.peers --json results/peers.json
 
 $(BENCH): $(TRAIN)
-	@echo "adding what training is compared with: stable-baselines3 (once)"
+	@echo "adding what training is compared with: stable-baselines3, PufferLib (once)"
 	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,bench]"
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps $(PUFFERLIB) || echo "PufferLib has no wheel here; the others are measured without it"
 	@touch $(BENCH)
 
 bench-train: $(BENCH)
