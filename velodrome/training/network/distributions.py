@@ -6,6 +6,7 @@ Every random number comes from the generator that is passed in. An option that a
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -45,6 +46,7 @@ class Categorical:
         self.single = len(sizes) == 1
         self.plain = mask_BA is None and self.single
 
+    @cached_property
     def _log_probs(self) -> list[Tensor]:  # down columns: along rows of a few options takes five times as long
         return [part.t().log_softmax(0).t() for part in self._parts()]
 
@@ -56,7 +58,7 @@ class Categorical:
 
     def sample(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         actions, total_B = [], None
-        for log_probs_BA in self._log_probs():
+        for log_probs_BA in self._log_probs:
             uniform_B = torch.rand(len(log_probs_BA), generator=generator, device=log_probs_BA.device)
             actions.append(picked(log_probs_BA, uniform_B))
             chosen_B = log_probs_BA.gather(1, actions[-1].unsqueeze(1)).squeeze(1)
@@ -69,11 +71,11 @@ class Categorical:
 
     def log_prob(self, actions_B: Tensor) -> Tensor:
         columns = [actions_B.unsqueeze(1)] if self.single else torch.split(actions_B, 1, 1)
-        parts = [each.gather(1, column) for each, column in zip(self._log_probs(), columns, strict=True)]
+        parts = [each.gather(1, column) for each, column in zip(self._log_probs, columns, strict=True)]
         return parts[0].squeeze(1) if self.single else torch.cat(parts, 1).sum(1)
 
     def entropy(self) -> Tensor:
-        parts = [(each.exp() * each.clamp(min=torch.finfo(each.dtype).min)).sum(1) for each in self._log_probs()]
+        parts = [(each.exp() * each.clamp(min=torch.finfo(each.dtype).min)).sum(1) for each in self._log_probs]
         return -torch.stack(parts).sum(0)
 
 
