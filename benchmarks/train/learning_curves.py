@@ -43,7 +43,7 @@ def drawn(runs: Json, title: str, theme: str) -> str:
         value, step = low + (high - low) * k / 5, first + (last - first) * k / 5
         x, y = (float(each) for each in place(step, value).split(","))
         parts.append(f'<path d="M{LEFT} {y}H{LEFT + PLOT}" stroke="{ink["faint"]}"/>')
-        parts.append(text(LEFT - 6, y + 4, f"{value:.0f}", ink["ink"], "end"))
+        parts.append(text(LEFT - 6, y + 4, f"{value:.{1 if high - low < 10 else 0}f}", ink["ink"], "end"))
         parts.append(text(x, HEIGHT - 22, f"{step / 1e6:.2f} M", ink["ink"], "middle"))
     parts.append(f'<path d="M{place(first, teacher)}H{LEFT + PLOT}" stroke="{ink["ink"]}" stroke-dasharray="5 4"/>')
     names = [(TEACHER, ink["ink"])]

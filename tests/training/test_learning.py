@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from small_run import RandomActor
 
+from benchmarks.train.learning import MAPS, checks
 from velodrome.training.assignments import apply
 from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import play
@@ -57,3 +58,12 @@ def test_ppo_balances_the_pole(tmp_path: Path):
     result = run_training(apply(cartpole(), values))
     assert result.evaluation is not None
     assert result.evaluation["mean_return"] >= 475
+
+
+@pytest.mark.parametrize("name", ["default", "long"])
+def test_the_figures_that_are_published_hold_what_the_docs_claim(name: str):
+    """They are what `make bench-train` measured; it fails by the same rule."""
+    path = Path(__file__).parents[2] / "benchmarks/train/learning.json"
+    found = json.loads(path.read_text())[name]
+    assert len(found["recipe"]) == 5
+    assert [check.what for check in checks(MAPS[name], found) if not check.kept] == []
