@@ -217,7 +217,6 @@ def test_a_python_with_nothing_installed_is_told_what_to_do(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_plan_is_on_the_screen_before_torch_is_imported(tmp_path: Path):
     """Python prints every import to stderr too, in order: what is imported inside torch before torch itself."""
     words = ("train", "cartpole", "run=early", "trainer.total_timesteps=64", "evaluator.evaluate_local=False")

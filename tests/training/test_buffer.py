@@ -151,7 +151,8 @@ def test_steps_of_agents_that_have_left_come_in_no_minibatch(steps: int, segment
         assert seen_B[:, 0].tolist() == batch.actions_B.tolist() == batch.logprobs_B.tolist()
     expected = [number for number in numbers(steps) if alive[number // 10, number % 10]]
     assert sorted(met) == expected
-    assert sorted(buffer.seen()[:, 0].tolist()) == expected
+    assert sorted(buffer.acted(buffer.obs)[:, 0].tolist()) == expected
+    assert sorted(buffer.acted(buffer.logprobs).tolist()) == expected
 
 
 @pytest.mark.parametrize("segment", [1, 4])

@@ -131,10 +131,10 @@ class Buffer:
         self.advantages[:steps].copy_(advantages_TN)
         self.returns[:steps].copy_(returns_TN)
 
-    def seen(self) -> Tensor:
-        """Every observation that an agent acted on."""
-        obs_TN = self.obs[: self.steps]
-        return obs_TN.flatten(0, 1) if self.alive is None else obs_TN[self.alive[: self.steps]]
+    def acted(self, rows_TN: Tensor) -> Tensor:
+        """Of one of the rollout's tensors, the rows in which an agent acted."""
+        rows_TN = rows_TN[: self.steps]
+        return rows_TN.flatten(0, 1) if self.alive is None else rows_TN[self.alive[: self.steps]]
 
     def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Minibatch]:
         """Everything once, shuffled, in parts of nearly equal size: at most `size` agent steps, or one segment."""

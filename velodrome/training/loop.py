@@ -214,7 +214,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
     normalizer, numbers = run.policy.normalizer, list(means.values())
     if normalizer is not None:
-        normalizer.update(buffer.seen())
+        normalizer.update(buffer.acted(buffer.obs))
         numbers += normalizer.var.tolist()  # it clips what it shows, so no loss tells of an infinite observation
     run.tracer.end()
     if not np.isfinite(numbers).all():
@@ -230,7 +230,7 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
         "epoch": run.epoch,
         "phase": phase.name,
         **stats,
-        "explained_variance": explained_variance(buffer.values[:rows], buffer.returns[:rows]).item(),
+        "explained_variance": explained_variance(buffer.acted(buffer.values), buffer.acted(buffer.returns)).item(),
         "learning_rate": run.optimizer.lr,
         **_ended_episodes(run, phase),
         **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),

@@ -15,6 +15,7 @@ from torch import Tensor
 from velodrome.training.envs.interface import ActionSpace
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+_LEAST = -1e4  # log-probability: finite, and no probability all the same
 _BELOW_ONE = 1 - 2**-22  # so that rounding never leads to an option without probability
 
 
@@ -47,8 +48,10 @@ class Categorical:
         self.plain = mask_BA is None and self.single
 
     @cached_property
-    def _log_probs(self) -> list[Tensor]:  # down columns: along rows of a few options takes five times as long
-        return [part.t().log_softmax(0).t() for part in self._parts()]
+    def _log_probs(self) -> list[Tensor]:
+        with torch.enable_grad():  # whoever asks first may need no gradient, and the next one does
+            # down columns: along rows of a few options takes five times as long
+            return [part.t().log_softmax(0).t() for part in self._parts()]
 
     def _parts(self) -> list[Tensor]:
         return [self.logits_BA] if self.single else list(torch.split(self.logits_BA, list(self._sizes), 1))
@@ -75,7 +78,7 @@ class Categorical:
         return parts[0].squeeze(1) if self.single else torch.cat(parts, 1).sum(1)
 
     def entropy(self) -> Tensor:
-        parts = [(each.exp() * each.clamp(min=torch.finfo(each.dtype).min)).sum(1) for each in self._log_probs]
+        parts = [(each.exp() * each.clamp(min=_LEAST)).sum(1) for each in self._log_probs]
         return -torch.stack(parts).sum(0)
 
 
