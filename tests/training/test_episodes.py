@@ -83,7 +83,7 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
     for row in rows:
         _, seed, place = row["id"].rsplit(".", 2)
         e, episode = int(place), row["episode"]
-        env = make_env(settings.env.model_copy(update={"num_envs": 3}), int(seed))
+        env = make_env(settings.env.model_copy(update={"num_envs": 3}), int(seed), pictures=True)
         agents = env.spec.agents
         mine = slice(e * agents, (e + 1) * agents)
         actions_N = np.zeros(env.spec.total, np.int64)

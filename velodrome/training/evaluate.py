@@ -149,10 +149,12 @@ def layout_seed(settings: RunSettings, first: int) -> int:
 
 
 @contextmanager
-def layouts(settings: RunSettings, first: int, episodes: int) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
+def layouts(
+    settings: RunSettings, first: int, episodes: int, *, pictures: bool = False
+) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
     """The environments of these episodes, at most `AT_ONCE`, and their teacher."""
     many = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
-    with closing(make_env(many, layout_seed(settings, first))) as env:
+    with closing(make_env(many, layout_seed(settings, first), pictures=pictures)) as env:
         teacher = make_teacher(many, env)
         yield env, None if teacher is None else TeacherActor(teacher, env.spec)
 
@@ -172,7 +174,7 @@ def play(
     """
     parts = []
     for first in range(0, episodes, AT_ONCE):
-        with layouts(settings, first, episodes) as (env, advisor):
+        with layouts(settings, first, episodes, pictures=watch is not None) as (env, advisor):
             parts.append(_first_episodes(env, actor, advisor, teacher_forced=teacher_forced, stop=stop, watch=watch))
     steps = sum(part.steps for part in parts)
     agreement = (

@@ -15,7 +15,7 @@ from velodrome.training.settings import EnvSettings
 
 
 def made(name: str = "toy_parallel", num_envs: int = 1, **settings: Any) -> VectorEnv:
-    return make_env(EnvSettings(name=f"pettingzoo:{name}", num_envs=num_envs, **settings), 0)
+    return make_env(EnvSettings(name=f"pettingzoo:{name}", num_envs=num_envs, **settings), 0, pictures=True)
 
 
 def step(env: VectorEnv, *actions: int) -> dict[str, Any]:

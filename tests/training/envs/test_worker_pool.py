@@ -30,7 +30,7 @@ FIELDS = ("obs", "rewards", "terminals", "truncations", "final_obs", "action_mas
 
 
 def made(name: str = "toy_envs:toy/Sampled-v0", num_envs: int = 5, **settings: Any) -> VectorEnv:
-    return make_env(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings), 3)
+    return make_env(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings), 3, pictures=True)
 
 
 def children() -> set[int]:

@@ -18,10 +18,11 @@ class EnvKind(NamedTuple):
     """One kind of environment."""
 
     names: str  # what its names look like
-    module: str  # has make(settings), and make_teacher(env) if `teacher`
+    module: str  # has make(settings), with `pictures` too if it `draws`, and make_teacher(env) if `teacher`
     extra: str  # installs what the module imports
     agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment can tell
     teacher: bool = False
+    draws: bool = False  # pictures, if they are asked for: some environments are slower then
     unused: tuple[str, ...] = ()  # settings without effect
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
@@ -39,13 +40,19 @@ KINDS = {
         unused=_STEPPED,
     ),
     "gymnasium": EnvKind(
-        "gymnasium:<id>", f"{_HERE}.gymnasium_env", "train", lambda _: 1, unused=("agents", "max_steps", "notes")
+        "gymnasium:<id>",
+        f"{_HERE}.gymnasium_env",
+        "train",
+        lambda _: 1,
+        draws=True,
+        unused=("agents", "max_steps", "notes"),
     ),
     "pettingzoo": EnvKind(
         "pettingzoo:<module>",
         f"{_HERE}.pettingzoo_env",
         "pettingzoo",
         lambda _: None,
+        draws=True,
         unused=("agents", "max_steps", "notes"),
     ),
     "mettagrid": EnvKind(

@@ -38,7 +38,7 @@ PREFIX = "gymnasium:"
 _DRAWN_AT_ONCE = 32  # a vector environment draws all of its environments or none
 
 
-def make(settings: EnvSettings) -> VectorEnv:
+def make(settings: EnvSettings, *, pictures: bool = False) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
     with blame(InputError, where):
@@ -49,7 +49,7 @@ def make(settings: EnvSettings) -> VectorEnv:
                 return many
             if gymnasium.spec(name).entry_point is None:
                 raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
-            spec, plan = _probed(settings)
+            spec, plan = _probed(settings, pictures=pictures)
         except gymnasium.error.DependencyNotInstalled as error:
             if "Box2D" not in str(error):
                 raise
@@ -75,7 +75,7 @@ def _registered(settings: EnvSettings) -> str:
     return name
 
 
-def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
+def _probed(settings: EnvSettings, *, pictures: bool) -> tuple[Spec, EnvPlan]:
     """What only an environment can tell: its spaces, whether it renders (some take no `render_mode`), its mask."""
     env = gymnasium.make(_registered(settings), **(settings.options or {}), disable_env_checker=True)
     try:
@@ -83,7 +83,7 @@ def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
         source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
         member = GymnasiumMember(f"env.name={settings.name}", env, source)
         spec = Spec(settings.name, settings.num_envs, 1, member.writer.actions, **member.reader.layout_fields())
-        renders = "rgb_array" in env.metadata.get("render_modes", ())
+        renders = pictures and "rgb_array" in env.metadata.get("render_modes", ())
         return spec, EnvPlan(__name__, renders, source, _portable(settings) if settings.workers else b"")
     finally:
         env.close()

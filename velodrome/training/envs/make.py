@@ -19,16 +19,17 @@ Made = TypeVar("Made")
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")  # Linux: without them no window can open
 
 
-def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
-    """The environments that `settings.name` names, reset with `seed`."""
+def make_env(settings: EnvSettings, seed: int, *, pictures: bool = False) -> VectorEnv:
+    """The environments that `settings.name` names, reset with `seed`; `pictures` if they will be asked for them."""
     problem = agents_problem(settings.name, settings.agents)
     if problem:
         raise InputError(problem)
     kind = kind_of(settings.name)
     if sys.platform == "linux" and not os.environ.keys() & set(SCREENS):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would print that it looked for a screen
+    drawing = {"pictures": True} if pictures and kind.draws else {}
     try:
-        env: VectorEnv = _fitting(settings, lambda: import_module(kind.module).make(settings))
+        env: VectorEnv = _fitting(settings, lambda: import_module(kind.module).make(settings, **drawing))
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'

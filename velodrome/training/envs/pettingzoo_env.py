@@ -27,10 +27,10 @@ from velodrome.training.settings import EnvSettings
 PREFIX = "pettingzoo:"
 
 
-def make(settings: EnvSettings) -> VectorEnv:
+def make(settings: EnvSettings, *, pictures: bool = False) -> VectorEnv:
     """The environments of `pettingzoo:<namespace>/<id>`, `pettingzoo:<module>` or `pettingzoo:<module>:<function>`."""
     with blame(InputError, f"env.name={settings.name}"):
-        spec, plan = _probed(settings)
+        spec, plan = _probed(settings, pictures=pictures)
     return SteppedEnv(spec, make_runner(settings, spec, plan))
 
 
@@ -52,7 +52,7 @@ def _made(settings: EnvSettings, options: dict[str, Any]) -> ParallelEnv[Any, An
     return env
 
 
-def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
+def _probed(settings: EnvSettings, *, pictures: bool) -> tuple[Spec, EnvPlan]:
     """What only an environment can tell: its agents, their spaces, whether it renders, its masks."""
     env, where = _made(settings, {}), f"env.name={settings.name}"
     try:
@@ -70,7 +70,8 @@ def _probed(settings: EnvSettings) -> tuple[Spec, EnvPlan]:
         member = ParallelMember(where, env, source)
         fields = member.reader.layout_fields()
         spec = Spec(settings.name, settings.num_envs, len(agents), member.writer.actions, **fields, leavers=True)
-        return spec, EnvPlan(__name__, "rgb_array" in env.metadata.get("render_modes", ()), source)
+        renders = pictures and "rgb_array" in env.metadata.get("render_modes", ())
+        return spec, EnvPlan(__name__, renders, source)
     finally:
         env.close()
 

@@ -20,7 +20,7 @@ def lunar_lander() -> RunSettings:
         policy=PolicySettings(hidden=64),
         ppo=PPOSettings(entropy_coef=0.005, update_epochs=10),
         trainer=TrainerSettings(
-            total_timesteps=80_000,
+            total_timesteps=120_000,
             learning_rate=1e-3,
             anneal_lr=True,
             batch_size=1024,

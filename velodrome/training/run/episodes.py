@@ -66,7 +66,7 @@ def write_episodes(
             if wanted:
                 name = f"evaluation/actions/{first // AT_ONCE}" if first else "evaluation/actions"
                 generator = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
-                with layouts(settings, first, episodes) as (env, advisor):
+                with layouts(settings, first, episodes, pictures=True) as (env, advisor):
                     batch = _EpisodeBatch(settings, env, seed, first, step)
                     written += batch.play(Student(policy, device, generator), advisor, wanted, file, most_steps)
         file.refuse_changed()
