@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.summary import Json
 from benchmarks.train.cases import Case, Epochs, settings_of
 from velodrome.training import loop
+from velodrome.training.cpu_settings import cpu_settings
 from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import phase_at, rollout_steps
 
@@ -28,7 +29,7 @@ def epoch(run: Session) -> Json:
 @contextmanager
 def begun(case: Case, *, supervised: bool = False) -> Iterator[Session]:
     """A run in a folder that is gone afterwards."""
-    with TemporaryDirectory(prefix="velodrome-bench-") as folder:
+    with TemporaryDirectory(prefix="velodrome-bench-") as folder, cpu_settings(threads=1):
         run = make_session(settings_of(case, supervised=supervised, folder=folder), Path(folder), lambda line: None)
         try:
             yield run

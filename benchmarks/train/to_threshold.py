@@ -22,6 +22,7 @@ import torch
 from benchmarks.summary import Json
 from benchmarks.train import ours
 from velodrome.training import loop
+from velodrome.training.cpu_settings import cpu_settings
 from velodrome.training.evaluate import evaluate
 from velodrome.training.recipes import find, resolve
 from velodrome.training.run.session import make_session
@@ -106,7 +107,7 @@ class Watch:
 
 def ours_trained(recipe: str, seed: int, *, first: bool) -> Json:
     """Our recipe, by our loop."""
-    with TemporaryDirectory(prefix="velodrome-bench-") as folder:
+    with TemporaryDirectory(prefix="velodrome-bench-") as folder, cpu_settings(threads=1):
         values = {"seed": seed, "output.train_dir": folder, "output.dashboard": False, "trainer.device": "cpu"}
         settings = resolve(find(recipe), values).settings
         run = make_session(settings, Path(folder), lambda line: None)
