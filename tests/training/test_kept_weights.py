@@ -137,10 +137,10 @@ def test_what_there_is_not_is_one_line_that_says_what_there_is(tmp_path: Path):
         (folder, "best", ("which=best", "not evaluated", "supervised", "last", "ppo", "512", "1024")),
         (folder, "77", ("which=77", "there are")),
         (tmp_path / "small", "last", ("which run?", folder.name, other.name)),
-        (tmp_path / "smal", "last", ("no such run", "did you mean")),
+        (tmp_path / "smal", "last", ("no run of that name", "did you mean")),
         (tmp_path, "last", ("which run?", folder.name, other.name)),
         (tmp_path / "empty", "last", ("no checkpoint",)),
-        (tmp_path / "none" / "x", "last", ("no such run",)),
+        (tmp_path / "none" / "x", "last", ("no run of that name",)),
         (folder / "settings.json", "last", ("damaged",)),
         (folder / "checkpoint_000000001024.pt", "best", ("one file",)),
     ):

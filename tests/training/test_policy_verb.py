@@ -9,6 +9,7 @@ import pytest
 from small_run import Reference, trained
 
 from velodrome.cli.main import main
+from velodrome.training.run import checkpoint
 
 
 def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -54,11 +55,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     for words, meaning in (
         ((), "velo policy: which verb? show, eval, export, check or film"),
         (("nothing",), "'nothing' is not a verb of velo policy; use show, eval, export, check or film"),
-        (("show", tmp_path / "none"), "no such run"),
+        (("show", tmp_path / "none"), "no run of that name"),
         (("eval", folder, "--which", "best"), "not evaluated"),
         (("eval", folder, "--env", "gymnasium:CartPole-v1"), "a policy for extractor_hub_10"),
         (("export", folder, "-o", tmp_path / "x.txt"), "which format?"),
         (("check", corrupt), "not a whole onnx file"),
+        (("eval", corrupt), "an exported policy"),
+        (("check", checkpoint.checkpoints(folder)[-1]), "the weights of a run are read by velo policy eval"),
         (("check", folder / "settings.json"), ".onnx or .pt"),
         (("film", folder, "--episodes", 300), "256"),
     ):

@@ -54,7 +54,7 @@ def sweep(
 def load_policy(path: str | Path, which: str | int = "last") -> TrainedPolicy:
     """A trained policy: `policy.act(obs, state)` returns actions and the memory after them.
 
-    `path` is the folder of a run, the start of its name if no other run's name begins so, or one checkpoint. `which` is
+    `path` is the folder of a run, its name if no other run has it, or one checkpoint. `which` is
     `"last"`, `"best"` (the highest evaluation), the name of a phase for its end (`"taught"` is that of `"supervised"`),
     or a step that is kept.
     """

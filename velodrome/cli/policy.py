@@ -20,7 +20,7 @@ Json = dict[str, Any]
 class RunFlags(JsonFlag):
     """The flags of `velo policy show`."""
 
-    run: FilePath = argument(title="RUN", description="the folder of a run, or the start of its name; or one file")
+    run: FilePath = argument(title="RUN", description="the folder of a run, or train_dir/NAME; or one file")
 
 
 class WhichFlags(RunFlags):

@@ -88,7 +88,7 @@ def read(path: Path) -> State:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(digest) < _DIGEST_BYTES or blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise InputError(f"{path}: damaged (its digest does not match); not used")
+        raise InputError(f"{path}: damaged, or no checkpoint of a run (its digest does not match); not used")
     try:
         state = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     except _NO_STATE as error:

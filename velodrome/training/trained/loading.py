@@ -43,17 +43,19 @@ class KeptWeights:
 
 
 def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
-    """The policy of a run's folder, of the start of its name, or of one file."""
+    """The policy of a run's folder, of a run's name, or of one file."""
     place = find_run(path)
     if place.is_dir():
         place = _chosen(place, str(which)).path
+    elif place.suffix == ".onnx":
+        raise InputError(f"{place}: an exported policy; onnxruntime runs it, and velo policy check looks at it")
     elif which != LAST:
         raise InputError(f"which={which}: {place} is one file; give the folder of the run, or leave `which` out")
     return read_policy(place)
 
 
 def find_run(path: str | Path) -> Path:
-    """The folder or file of that name, or the only folder of a run whose name begins so."""
+    """The folder or file of that name, or the only folder of a run of that name."""
     with blame(InputError, f"{path}: no such folder"):  # of a user that there is not
         typed = Path(path).expanduser()
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
@@ -70,7 +72,7 @@ def find_run(path: str | Path) -> Path:
     if typed.is_dir():
         raise InputError(f"{path}: has no checkpoint; the first is written after trainer.checkpoint_interval epochs")
     near = hint(typed.name, [_name_of_run(each) for each in typed.parent.glob("*_*")] if typed.parent.is_dir() else [])
-    raise InputError(f"{path}: no such run, and none whose name begins so{near}")
+    raise InputError(f"{path}: no such folder, and no run of that name{near}")
 
 
 def _runs(found: Iterable[Path]) -> list[Path]:
