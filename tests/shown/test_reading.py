@@ -293,7 +293,8 @@ def test_a_copy_is_read_from_its_file(look: Looking, tmp_path: Path):
     assert page.locator("#m501-1 .fold").get_attribute("open") is not None
     page.keyboard.press("Escape")
     page.keyboard.press("R")
-    assert "I look at **0**." in page.inner_text("#m2")
+    page.locator("#m2").scroll_into_view_if_needed()  # what is far from the screen is not laid out, and has no text
+    page.wait_for_function("document.querySelector('#m2').innerText.includes('I look at **0**.')")
     page.locator(".waterfall a").last.click()
     page.wait_for_url(re.compile("#m501-1$"))
     page.keyboard.press("n")

@@ -44,10 +44,10 @@ def page_at(client: TestClient, path: str, status: int = 200) -> Page:
     return page
 
 
-def wait_for(client: TestClient, path: str, words: str) -> Page:
-    """The page, once what is made in the background is there."""
+def wait_for(client: TestClient, path: str, words: str, *, gone: str = "\0") -> Page:
+    """The page, once what is made in the background is there, and `gone` is not any more."""
     end = time.monotonic() + PATIENCE_S
-    while words not in (page := page_at(client, path)).words:
+    while words not in (page := page_at(client, path)).words or gone in page.words:
         assert time.monotonic() < end, f"{words!r} never came: {page.words}"
         time.sleep(0.01)  # the one who makes it needs the processor too
     return page
