@@ -232,6 +232,7 @@ def test_the_plan_is_on_the_screen_before_torch_is_imported(tmp_path: Path):
     assert any("import time:" in line and line.endswith(" torch") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_a_line_of_what_was_done_and_one_without_anything_to_do_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
