@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from patience import DEADLINE_S
 
-from velodrome.children import spawn
+from velodrome.children import spawn, start_program
 
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 
@@ -112,6 +112,27 @@ def test_a_kill_is_reported_to_whoever_receives(run):
 
 
 @LOOPS
+def test_a_number_that_may_be_another_process_by_now_is_not_killed(run, monkeypatch: pytest.MonkeyPatch):
+    """Numbers come round after 32,768 processes, and a child may have ended long before anybody asks."""
+    killed: list[int] = []
+
+    async def main() -> None:
+        child = await spawn("child_mains:end", b"exit")
+        program = await start_program(["true"], env={})
+        await program.ended()
+        async with asyncio.timeout(DEADLINE_S):
+            while child.ending is None:  # noqa: ASYNC110 - nobody receives, so nothing tells
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append(pid))
+        child.kill()
+        await child.close()
+        await program.close()
+
+    run(main())
+    assert killed == []
+
+
+@LOOPS
 def test_a_process_that_it_forked_and_left_does_not_hide_its_end(run):
     async def main() -> str | None:
         child = await spawn("child_mains:fork", b"")
@@ -125,7 +146,7 @@ def test_a_process_that_it_forked_and_left_does_not_hide_its_end(run):
 
 PARENT = """
 import asyncio
-from velodrome.children import spawn
+from velodrome.children import spawn, start_program
 
 async def main():
     children = [await spawn("child_mains:spin", b""), await spawn("child_mains:echo", b"")]
@@ -162,7 +183,7 @@ def test_it_searches_for_modules_where_its_parent_does_and_its_arguments_hold_no
 
 NOWHERE = """
 import asyncio, os, sys
-from velodrome.children import spawn
+from velodrome.children import spawn, start_program
 
 async def main():
     try:
@@ -190,7 +211,7 @@ def test_an_interpreter_that_cannot_be_started_is_an_os_error_and_leaves_nothing
 def test_a_child_starts_also_if_its_parent_has_more_than_a_thousand_files_open():
     script = """
 import asyncio, os, resource
-from velodrome.children import spawn
+from velodrome.children import spawn, start_program
 
 async def main():
     child = await spawn("child_mains:echo", b"init")

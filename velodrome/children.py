@@ -140,8 +140,9 @@ class ChildProcess:
 
     async def _watch(self) -> None:
         """The end of the process is the end of its frames, also if one that it started holds the connection."""
-        await self._process.wait()
+        code = await self._process.wait()
         self.kill()
+        self.ending = how_ended(code)  # from now on its number may be another's
         await asyncio.sleep(_LAST_S)
         self._reader.feed_eof()
 
@@ -274,9 +275,15 @@ class Program:
     async def ended(self) -> str:
         """Wait for its end; how it ended, with its last words."""
         code = await self._process.wait()
-        await asyncio.wait({self._listening}, timeout=_LAST_S)
+        self._kill()  # what it left behind
         self.ending = how_ended(code)
+        await asyncio.wait({self._listening}, timeout=_LAST_S)
         return f"{self.ending}: {self.last_words}" if self.last_words else self.ending
+
+    def _kill(self) -> None:
+        if self.ending is None:  # else its number may be another's by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def close(self, grace_s: float = 2.0) -> None:
         """End it: its stdin ends, and after `grace_s` it is killed with everything it started."""
@@ -289,8 +296,7 @@ class Program:
         except TimeoutError:
             pass
         finally:  # cancelled, too
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)  # also what it left behind
+            self._kill()
             await self.ended()
             self._listening.cancel()  # what left the group may hold its stderr
             self.writer.transport.abort()
