@@ -36,9 +36,8 @@ class FlatAdam:
     def clipped_step(self, max_norm: float) -> Tensor:
         """Update the weights by a gradient of at most this length; returns the length it had."""
         norm: Tensor = torch.linalg.vector_norm(self._grad)
-        scale: Tensor | None = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # it divides the gradient
-        if norm.device.type == "cpu" and norm + 1e-6 <= max_norm:
-            scale = None  # which would write the gradient again
+        scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # it divides the gradient
+        unclipped = norm.device.type == "cpu" and bool(scale <= 1)  # dividing by one would write the gradient again
         adam(
             [self._flat],
             [self._grad],
@@ -46,7 +45,7 @@ class FlatAdam:
             [self._square],
             [],
             [self._steps],
-            grad_scale=scale,
+            grad_scale=None if unclipped else scale,
             fused=True,
             amsgrad=False,
             beta1=0.9,

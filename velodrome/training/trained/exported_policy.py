@@ -114,7 +114,8 @@ def read_exported(path: Path, kind: str | None = None) -> ExportedPolicy:
             text, call = _onnx(path) if kind == "onnx" else _torchscript(path)
     except InputError as error:  # torch's and onnxruntime's have many lines
         way = "; the weights of a run are read by velo policy eval" if kind == "torchscript" else ""
-        raise InputError(f"{str(error).partition('. ')[0].splitlines()[0]:.300}{way}") from error
+        said = str(error).removeprefix(str(path)).splitlines()[0].partition(". ")[0]
+        raise InputError(f"{path}{said:.300}{way}") from error
     try:
         return ExportedPolicy(path, json.loads(text), call)
     except ValueError:
