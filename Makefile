@@ -4,95 +4,81 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CONSUMERS := $(VENV)/.consumers
-TRAIN := $(VENV)/.train
-BENCH := $(VENV)/.bench
+FULL := $(VENV)/.full
 REASONING := $(VENV)/.reasoning
+BENCH := $(VENV)/.bench
+PIP := $(BIN)/pip install -qq --disable-pip-version-check
+UV := $(BIN)/uv pip install -q --python $(BIN)/python -c lock.txt
 PUFFERLIB := pufferlib-core==3.0.23 pyro-ppl pyro-api opt-einsum nvidia-ml-py rich-argparse  # it asks for another torch, with CUDA
 WORKERS ?= 3  # on two cores: many tests wait for processes
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+QUICK := api checks cli collector exchange golden http index profiling records resources_servers responses_api_agents \
+	responses_api_models settings stats timing viewer
+ELSEWHERE := browser or chaos or long
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help setup train-setup interop-setup interop demo docs pictures test everywhere quick check format bench bench-peers bench-train clean
+.PHONY: help setup train-setup interop-setup lock demo docs pictures test quick changed check format \
+	browser chaos interop learn-long everywhere everything bench bench-peers bench-train clean
 
 help:
-	@echo "make demo    collect rollouts with a real local model (about a minute)"
-	@echo "make test    the whole test suite; on the other Pythons found here (3.11 to 3.13), the tests of each part (7 GB of other programs in .interop)"
-	@echo "make check   formatting, lint, types"
-	@echo "make quick   the tests of each part, without whole commands and slow ones (a minute and a half)"
-	@echo "make docs    the documentation site, into site/"
-	@echo "make pictures   the pictures of README and docs, from real runs (two minutes; needs Chromium)"
+	@echo "make demo      collect rollouts with a real local model (about a minute)"
+	@echo "make check     formatting, lint, types"
+	@echo "make quick     the logic of every part: no servers, no browser, no torch"
+	@echo "make changed   the tests of what was changed since main"
+	@echo "make test      what a change must pass: the seeds' commands, real processes and kills, the real small model, a browser"
+	@echo "make browser   every page at every width, and the traces in real trace viewers"
+	@echo "make chaos     long campaigns of kills"
+	@echo "make interop   the real programs of others (7 GB in .interop; with LARGE=1 vLLM, too)"
+	@echo "make learn-long   long training: each recipe solves its task"
+	@echo "make everywhere   the other Pythons found here, 3.11 to 3.13"
+	@echo "make everything   all of these, before a release"
+	@echo "make docs      the documentation site, into site/"
+	@echo "make pictures  the pictures of README and docs, from real runs (needs Chromium)"
 	@echo "make train-setup   what training needs: torch, numba, gymnasium (then .venv/bin/velo train --list)"
-	@echo "make everywhere   the whole suite on the other Pythons found here, with torch as it comes (6 GB each)"
-	@echo "make interop   Velodrome beside the real programs of others, vLLM included (3 GB more)"
-	@echo "make bench   speed and memory beside the floor, as ratios; what profiling costs; whether verdicts come true; the viewer on a million rollouts"
-	@echo "make bench-peers   a rollout here and in verifiers and inspect-ai, in turns (an hour; 1 GB of other programs in .interop)"
-	@echo "make bench-train   training beside other trainers, recipes over five seeds, time to threshold, worker processes, what is learned (hours, on one thread)"
+	@echo "make bench     speed and memory as ratios; bench-peers: beside verifiers and inspect-ai; bench-train: beside other trainers"
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Velodrome needs Python 3.11 or newer; this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
-	@echo "setting up $(VENV) (once, about a minute)"
+	@echo "setting up $(VENV) (once, under a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[local,math,parquet,dev]"
+	@$(PIP) -c lock.txt uv
+	@$(UV) -e ".[local,math,parquet,dev]"
 	@touch $(READY)
 
-$(CONSUMERS): $(READY)
-	@echo "adding what the exports are tested with: TRL, datasets, torch (once, one to two minutes)"
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[consumers]"
-	@touch $(CONSUMERS)
-
-train-setup: $(TRAIN)
-
-$(TRAIN): $(READY)
-	@echo "adding what training needs: torch, numba, gymnasium, tensorboard, wandb, optuna, onnx, av, mettagrid, Box2D, PettingZoo (once, one to two minutes)"
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,tensorboard,wandb,sweep,onnx,video,mettagrid,box2d,pettingzoo]"
+# Torch through pip: a looser client takes gigabytes of CUDA (constraints.txt).
+$(FULL): $(READY) constraints.txt
+	@echo "adding what tests and training need: torch, gymnasium, Ray and others (once, about a minute)"
+	@$(PIP) -c constraints.txt torch
+	@$(UV) -e ".[local,math,parquet,dev,test]"
 	@$(BIN)/python -c 'from velodrome.training.envs.env_names import KINDS, no_wheel; why = no_wheel(KINDS["mettagrid"]); why and print(why)'
-	@touch $(TRAIN)
+	@touch $(FULL)
 
-$(REASONING): $(READY)
-	@echo "adding reasoning-gym (once; it compiles a small library)"
+$(REASONING): $(FULL)
 	@$(BIN)/python scripts/test_needs.py compiler headers
-	@if $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[reasoning-gym]"; then touch $(REASONING); \
-	elif [ "$$CI" = true ]; then exit 1; else echo "reasoning-gym cannot be installed; its tests are skipped"; fi
+	@if $(UV) -e ".[reasoning-gym]"; then touch $(REASONING); elif [ "$$CI" = true ]; then exit 1; \
+	else echo "reasoning-gym, which compiles a small library, cannot be installed; its tests are skipped"; fi
 
-interop-setup: $(READY)
-	@$(BIN)/python tests/interop/programs.py
+train-setup: $(FULL)
 
-# The programs that take gigabytes, too.
-interop: $(READY) $(CONSUMERS)
-	@$(BIN)/python tests/interop/programs.py --large
-	@VELODROME_LARGE=1 $(BIN)/pytest tests/interop
+lock: $(REASONING)
+	@{ grep '^#' lock.txt; $(BIN)/uv pip freeze -q --exclude-editable --python $(BIN)/python | grep -vE '^(torch|pip)=='; } > lock.new
+	@mv lock.new lock.txt
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
-docs: $(READY)
+docs: $(FULL)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
-pictures: $(READY) $(TRAIN)
+pictures: $(FULL)
 	@$(BIN)/velo model pull > /dev/null
 	@$(BIN)/python scripts/test_needs.py chromium
 	@$(BIN)/python scripts/pictures.py
 
-test: $(READY) $(CONSUMERS) $(TRAIN) $(REASONING)
-	@$(BIN)/velo model pull > /dev/null
-	@$(BIN)/python scripts/test_needs.py
-	@$(BIN)/python tests/interop/programs.py
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not alone"
-	@$(BIN)/pytest -m alone
-	@$(BIN)/python scripts/everywhere.py --quick -n $(WORKERS) --dist worksteal
-
-everywhere: $(READY)
-	@$(BIN)/velo model pull > /dev/null
-	@$(BIN)/python scripts/test_needs.py
-	@$(BIN)/python tests/interop/programs.py
-	@$(BIN)/python scripts/everywhere.py -n $(WORKERS) --dist worksteal
-
-quick: $(READY) $(BENCH)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" --ignore tests/shown --ignore tests/docs/test_run_pages.py
-
-check: $(READY) $(TRAIN)
+check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -101,7 +87,45 @@ format: $(READY)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY) $(REASONING)
+quick: $(READY)
+	@$(PYTEST) -m "not (slow or $(ELSEWHERE))" $(QUICK:%=tests/%) tests/test_*.py
+
+changed: $(FULL)
+	@$(BIN)/python scripts/changed.py -n $(WORKERS) --dist worksteal -m "not (slow or alone or $(ELSEWHERE))"
+
+test: $(REASONING)
+	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/python scripts/test_needs.py
+	@$(PYTEST) -m "not ($(ELSEWHERE))" --ignore tests/interop
+
+browser: $(FULL)
+	@$(BIN)/velo model pull > /dev/null
+	@$(BIN)/python scripts/test_needs.py chromium viewers
+	@$(PYTEST) -m browser --ignore tests/interop
+
+chaos: $(REASONING)
+	@$(BIN)/python scripts/test_needs.py sandbox
+	@$(PYTEST) -m "chaos and not alone" --ignore tests/interop
+	@$(BIN)/pytest -m "chaos and alone" --ignore tests/interop
+
+learn-long: $(FULL)
+	@$(BIN)/pytest -n 2 -m long --ignore tests/interop
+
+interop-setup: $(REASONING)
+	@$(UV) -e ".[local,math,parquet,dev,test,consumers]"
+	@$(BIN)/python tests/interop/programs.py $(if $(LARGE),--large)
+
+interop: interop-setup
+	@$(if $(LARGE),VELODROME_LARGE=1) $(PYTEST) tests/interop
+
+everywhere: $(READY)
+	@$(BIN)/python scripts/everywhere.py -n $(WORKERS) --dist worksteal -m "not (slow or $(ELSEWHERE))" \
+		$(QUICK:%=tests/%) tests/test_*.py
+
+everything:
+	@$(MAKE) check test browser chaos learn-long interop everywhere LARGE=1
+
+bench: $(REASONING)
 	@missed=0; \
 	$(BIN)/python -m benchmarks.run --json results/bench.json || missed=1; \
 	$(BIN)/python -m benchmarks.profilers --json results/profilers.json || missed=1; \
@@ -118,10 +142,10 @@ bench: $(READY) $(REASONING)
 bench-peers: $(READY)
 	@$(BIN)/python -m benchmarks.peers --json results/peers.json
 
-$(BENCH): $(TRAIN)
+$(BENCH): $(FULL)
 	@echo "adding what training is compared with: stable-baselines3, PufferLib (once)"
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,bench]"
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps $(PUFFERLIB) || echo "PufferLib has no wheel here; the others are measured without it"
+	@$(UV) -e ".[local,math,parquet,dev,test,bench]"
+	@$(PIP) --no-deps $(PUFFERLIB) || echo "PufferLib has no wheel here; the others are measured without it"
 	@touch $(BENCH)
 
 bench-train: $(BENCH)

@@ -1,9 +1,9 @@
-"""How many workers one driver feeds: a simulation with measured costs, checked against Ray clusters on this machine.
+"""How many workers one driver feeds: arithmetic with measured costs, checked against Ray clusters on this machine.
 
     python -m benchmarks.capacity --driver-ms 0.15 --worker-ms 0.4 [--check]
 
 A rollout costs the driver some CPU (plan, send, receive, write, count) and a worker some more; the rest is waiting for
-the model. The simulation is the one that predicts what advice brings (`profiling/replay.py`). `--check` runs the same
+the model. Predictions of a verdict rest on the same arithmetic (`profiling/prediction.py`). `--check` runs the same
 on clusters of two and four nodes, with a model that waits.
 """
 
@@ -18,27 +18,21 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks.commands import ROOT, VELO
+from benchmarks.commands import VELO
 from benchmarks.summary import Json, table
-from velodrome.profiling.replay import Capacity, Stage, replay
+from velodrome.profiling.attempts import Stage
+from velodrome.profiling.prediction import Capacity, run_time
 
 LATENCIES_S = (1.0, 10.0, 60.0, 300.0)  # of a rollout: waiting for the model
 PER_WORKER = (16, 64, 256)  # rollouts in flight
 NODES = (2, 4)
 CHECKED = (0.5, 8)  # the model's time per rollout, rollouts in flight per node
 WORKER = "worker"
-_MOST_SLOTS = 2000
 _MOST_WORKERS = 1 << 16
 
 
 def rate(workers: int, in_flight: int, latency_s: float, driver_s: float, worker_s: float) -> float:
-    """Rollouts per second of so many workers, each with so many in flight.
-
-    A large cluster is simulated as a slice of it: half of the workers, and a driver with half of the time, and so on.
-    """
-    slice_ = 1
-    while workers % 2 == 0 and workers * in_flight > _MOST_SLOTS:
-        workers, driver_s, slice_ = workers // 2, driver_s * 2, slice_ * 2
+    """Rollouts per second of so many workers, each with so many in flight."""
     steps = [
         (Stage("send", held_s=driver_s / 2),),
         (Stage("rollout", wait_s=latency_s, held_s=worker_s, where=WORKER),),
@@ -46,16 +40,13 @@ def rate(workers: int, in_flight: int, latency_s: float, driver_s: float, worker
     ]
     slots = workers * in_flight
     count = 20 * slots
-    return slice_ * count / replay([steps], Capacity(slots, processes={WORKER: workers}), count)
+    return count / run_time([steps], Capacity(slots, processes={WORKER: workers}), count)[0]
 
 
 def most_workers(in_flight: int, latency_s: float, driver_s: float, worker_s: float) -> int:
-    """As many workers as one driver feeds with at most a tenth lost."""
-    alone = rate(1, in_flight, latency_s, driver_s, worker_s)
+    """As many workers, in powers of two, as keep one driver at most half busy: the rest is for uneven arrival."""
     workers = 1
-    while (
-        workers < _MOST_WORKERS and rate(2 * workers, in_flight, latency_s, driver_s, worker_s) > 1.8 * workers * alone
-    ):
+    while workers < _MOST_WORKERS and rate(2 * workers, in_flight, latency_s, driver_s, worker_s) <= 0.5 / driver_s:
         workers *= 2
     return workers
 
@@ -74,8 +65,7 @@ def paper(driver_s: float, worker_s: float) -> list[list[str]]:
 
 def really(nodes: int) -> float:
     """Rollouts per second of a cluster of so many nodes on this machine."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "shown")]
-    from ray_nodes import ray_nodes
+    from tests.support.ray_nodes import ray_nodes
 
     latency_s, in_flight = CHECKED
     with tempfile.TemporaryDirectory() as folder, ray_nodes() as cluster:
@@ -121,7 +111,7 @@ def main() -> int:
         missed += not 0.85 < measured / predicted < 1.15
         rows.append([f"{nodes}", f"{predicted:.1f}", f"{measured:.1f}", f"{measured / predicted:.2f}"])
     print()
-    print(table(["Ray nodes", "simulated /s", "measured /s", "ratio"], rows))
+    print(table(["Ray nodes", "predicted /s", "measured /s", "ratio"], rows))
     return int(bool(missed))
 
 

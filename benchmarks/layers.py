@@ -23,11 +23,11 @@ from benchmarks.meter import allow_files
 from benchmarks.model_server import ModelServer
 from benchmarks.summary import table
 from velodrome import http
-from velodrome.collector.attempt import attempt
+from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.keys import Earlier
 from velodrome.collector.plan import Job, TaskSelection, jobs, survey
-from velodrome.collector.planning.task_sources import TaskFile
 from velodrome.collector.sink import Sink
+from velodrome.collector.tasks import TaskFiles
 from velodrome.serving.connect import Components
 from velodrome.settings import load
 from velodrome.stats.metrics import Tally
@@ -62,7 +62,7 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
     tasks = [workload.task(number) for number in range(_ROLLOUTS)]
     workload.write_tasks(folder / "tasks.jsonl", range(_ROLLOUTS))
     source, selection = (
-        TaskFile(folder / "tasks.jsonl"),
+        TaskFiles([folder / "tasks.jsonl"]),
         TaskSelection(None, 1, workload.AGENT, None, {}, [workload.AGENT]),
     )
     plan = survey(source, selection, Earlier())
@@ -90,10 +90,9 @@ def layers(url: str, folder: Path, session: aiohttp.ClientSession) -> dict[str, 
             waiting = jobs(source, selection, plan)
             job = next(waiting)
         made = await attempt(job, agents, verify=True)
-        assert made.line is not None
-        assert made.facts is not None
-        sink.keep(made.line)
-        tally.add(made.facts)
+        assert isinstance(made.result, Kept)
+        sink.keep(made.result.line)
+        tally.add(made.result.facts)
 
     return {
         "aiohttp alone": bare,

@@ -30,8 +30,7 @@ _SEEDS = (7, 8)
 _LEAST_MB_S, _MOST_MEMORY_MB, _MOST_MS = 100.0, 300.0, 200.0
 _BUILDS = 3
 _LOOK_S = 0.1
-_STILL = " so far"  # what a list says while not everything can be searched
-_COMPUTING = "being computed; they appear"
+_COMPUTING = "being computed, shown"
 
 
 def made(folder: Path, count: int) -> list[Path]:
@@ -60,29 +59,24 @@ def forget(path: Path) -> None:
         each.unlink()
 
 
-def build(path: Path, count: int, *, search: bool) -> Json:
+def build(path: Path, count: int) -> Json:
     """An index made from nothing by a viewer that is only asked how far it is."""
     forget(path)
     load = os.getloadavg()[0]
     with Viewer([path]) as viewer:
         rows_s = viewer.wait_for(lambda: viewer.entries() >= entries_of(count), _LOOK_S)
         cpu_s = viewer.cpu_s()
-        all_s = viewer.wait_for(lambda: _searchable(viewer), 10 * _LOOK_S) if search else None
         memory = viewer.memory()
     size_mb = path.stat().st_size / 1e6
     index_mb = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}.index.sqlite*")) / 1e6
-    result = {"file_mb": size_mb, "rows_s": rows_s, "mb_s": size_mb / rows_s, "all_s": all_s, "index_mb": index_mb}
+    result = {"file_mb": size_mb, "rows_s": rows_s, "mb_s": size_mb / rows_s, "index_mb": index_mb}
     return result | {"ready_s": viewer.ready_s, "cpu_s": cpu_s, "load": load} | memory
-
-
-def _searchable(viewer: Viewer) -> bool:
-    return _STILL not in viewer.text(f"/run/{SLUG}/rollouts?q=nowhere")
 
 
 def ask(path: Path, count: int, turns: int) -> Json:
     """Every page of a file whose index is there."""
     with Viewer([path]) as viewer:
-        viewer.wait_for(lambda: viewer.entries() >= entries_of(count) and _searchable(viewer), 10 * _LOOK_S)
+        viewer.wait_for(lambda: viewer.entries() >= entries_of(count), 10 * _LOOK_S)
         pages = _timed(viewer, list_pages(count) | word_pages(count) | other_pages(count), turns)
         run: dict[str, Page] = {"run": lambda turn: f"/run/{SLUG}"}
         before = time.perf_counter()
@@ -110,22 +104,19 @@ def _timed(viewer: Viewer, pages: dict[str, Page], turns: int) -> Json:
 
 
 def during(path: Path, count: int) -> Json:
-    """Pages, one after the other, while the index is made: first of the rows, then of what can be searched."""
+    """Pages, one after the other, while the index is made."""
     forget(path)
-    result: Json = {"rows": {}, "search": {}}
+    result: Json = {"rows": {}}
     with Viewer([path]) as viewer:
         turn, pages = 0, during_pages(count)
-        phase = "rows"
-        while phase:
+        while viewer.entries() < entries_of(count):
             for name, page in pages.items():
-                result[phase].setdefault(name, {"ms": []})["ms"].append(viewer.ms(page(turn)))
+                result["rows"].setdefault(name, {"ms": []})["ms"].append(viewer.ms(page(turn)))
                 time.sleep(_LOOK_S / 2)
             turn += 1
-            if phase == "rows" and viewer.entries() >= entries_of(count):
-                phase, result["rows_s"] = "search", time.perf_counter() - viewer.started
-            elif phase == "search" and _searchable(viewer):
-                phase, result["all_s"] = "", time.perf_counter() - viewer.started
-        return result | viewer.memory() | {"load": os.getloadavg()[0]}
+        return (
+            result | {"rows_s": time.perf_counter() - viewer.started} | viewer.memory() | {"load": os.getloadavg()[0]}
+        )
 
 
 def compare(paths: list[Path], count: int, turns: int) -> Json:
@@ -146,8 +137,8 @@ def measured(folder: Path, given: argparse.Namespace) -> Json:
     count = _QUICK if given.quick else given.rows
     paths = made(folder, count)
     result: Json = {"machine": machine(), "rows": count, "builds": []}
-    for at in range(given.builds):
-        result["builds"].append(build(paths[0], count, search=at == given.builds - 1))
+    for _ in range(given.builds):
+        result["builds"].append(build(paths[0], count))
         say(f"built: {_told(result['builds'][-1])}")
     result["asked"] = ask(paths[0], count, given.turns)
     result["during"] = during(paths[0], count)
@@ -187,14 +178,13 @@ def report(found: Json) -> None:
         "rows s",
         "MB/s",
         "CPU s",
-        "with search s",
         "index MB",
         "viewer MB",
         "children MB",
         "all MB",
         "load",
     ]
-    names = ("rows_s", "mb_s", "cpu_s", "all_s", "index_mb", "own_mb", "children_mb", "all_mb", "load")
+    names = ("rows_s", "mb_s", "cpu_s", "index_mb", "own_mb", "children_mb", "all_mb", "load")
     cells = [
         [str(at + 1), *("" if each[name] is None else f"{each[name]:.1f}" for name in names)]
         for at, each in enumerate(found["builds"])
@@ -205,7 +195,6 @@ def report(found: Json) -> None:
         f"Pages, metrics and checks computed beside ({found['asked']['facts_s']:.0f} s).", found["asked"]["computing"]
     )
     _pages(f"Pages while rows are read ({found['during']['rows_s']:.0f} s).", found["during"]["rows"])
-    _pages(f"Pages while the search is made (until {found['during']['all_s']:.0f} s).", found["during"]["search"])
     _pages(f"Two files; the comparison takes {found['compare']['took_s']:.0f} s.", found["compare"]["pages"])
     print("\nMemory: the highest of the viewer, of its children at one time, of all at one time.\n")
     parts = {"pages": found["asked"], "while it is made": found["during"], "two files": found["compare"]}

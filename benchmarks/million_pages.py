@@ -5,16 +5,11 @@ Where a turn can have an address of its own it has, so that nothing remembered f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import urlencode
 
 from benchmarks.million_rows import REPEATS
 from benchmarks.million_viewer import SLUG, Page
-from velodrome.index import Sort
-from velodrome.index.fields import TASK_FIELDS
-from velodrome.index.paging import Cursor
 
-_BEYOND = 2**62
 _ROOT = f"/run/{SLUG}"
 
 # A `{}` is another number each turn.
@@ -80,16 +75,16 @@ def list_pages(count: int) -> dict[str, Page]:
     result: dict[str, Page] = {}
     for sort in SORTS:
         result[f"rollouts by {sort}, first page"] = _rollouts("", sort)
-        result[f"rollouts by {sort}, deep"] = _rollouts("", sort, after=_middle(sort, count))
-        result[f"rollouts by {sort}, last page"] = _rollouts("", sort, before=_end(sort))
+        result[f"rollouts by {sort}, deep"] = _rollouts("", sort, since=count // 2)
+        result[f"rollouts by {sort}, last page"] = _rollouts("", sort, since=count - 100)
     for text, sort in AGAINST:
         result[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
     for text in FILTERS:
         for sort in FILTERED_SORTS:
             result[f"rollouts, {text}, by {sort}"] = _rollouts(text, sort)
         for sort in FILTERED_SORTS[:3] if text in FAR else ():
-            result[f"rollouts, {text}, by {sort}, deep"] = _rollouts(text, sort, after=_middle(sort, count))
-            result[f"rollouts, {text}, by {sort}, last page"] = _rollouts(text, sort, before=_end(sort))
+            result[f"rollouts, {text}, by {sort}, deep"] = _rollouts(text, sort, since=count // 2)
+            result[f"rollouts, {text}, by {sort}, last page"] = _rollouts(text, sort, since=count - 100)
     return result
 
 
@@ -137,13 +132,10 @@ def other_pages(count: int) -> dict[str, Page]:
     }
     for sort in TASK_SORTS:
         result[f"tasks by {sort}"] = lambda turn, sort=sort: f"{_ROOT}/tasks?sort={sort}"  # type: ignore[misc]
-        middle = _middle(sort, tasks)
-        result[f"tasks by {sort}, deep"] = lambda turn, sort=sort, middle=middle: (  # type: ignore[misc]
-            f"{_ROOT}/tasks?{urlencode({'sort': sort, 'after': middle(turn, ties=1)})}"
-        )
-        result[f"tasks by {sort}, last page"] = lambda turn, sort=sort: (  # type: ignore[misc]
-            f"{_ROOT}/tasks?{urlencode({'sort': sort, 'before': _end(sort)(turn, ties=1)})}"
-        )
+        for where, since in (("deep", tasks // 2), ("last page", tasks - 100)):
+            result[f"tasks by {sort}, {where}"] = lambda turn, sort=sort, since=since: (  # type: ignore[misc]
+                f"{_ROOT}/tasks?{urlencode({'sort': sort, 'since': since + turn})}"
+            )
     return result | {f"tasks, {text}": _tasks(text) for text in TASK_FILTERS}
 
 
@@ -175,41 +167,13 @@ def during_pages(count: int) -> dict[str, Page]:
     }
 
 
-CursorAt = Callable[..., str]
+def _rollouts(text: str, sort: str, *, since: int = 0) -> Page:
+    return _asked(lambda turn: text.format(10 + turn, turn), sort, since=since)
 
 
-def _rollouts(text: str, sort: str, *, after: CursorAt | None = None, before: CursorAt | None = None) -> Page:
-    return _asked(lambda turn: text.format(10 + turn, turn), sort, after=after, before=before)
-
-
-def _asked(word: Page, sort: str, *, after: CursorAt | None = None, before: CursorAt | None = None) -> Page:
+def _asked(word: Page, sort: str, *, since: int = 0) -> Page:
     def page(turn: int) -> str:
-        request = {"q": word(turn), "sort": sort}
-        request |= {"after": after(turn)} if after else {}
-        request |= {"before": before(turn)} if before else {}
+        request = {"q": word(turn), "sort": sort, "since": str(since + turn if since else 0)}
         return f"{_ROOT}/rollouts?{urlencode(request)}"
 
     return page
-
-
-def _middle(sort: str, count: int) -> CursorAt:
-    """A place far from both ends."""
-    order = Sort.parse(sort)
-    values = {"total_s": 0.47, "pass_rate": 0.5, "mean_reward": 0.5, "accuracy": 0.5, "reward": 1.0, "tokens": 670}
-
-    def at(turn: int, ties: int | None = None) -> str:
-        value = {"number": None, "n": REPEATS}.get(order.field, values.get(order.field))
-        return Cursor(value, (count // 2 + turn,) * (ties or _ties(order))).encode(order)
-
-    return at
-
-
-def _end(sort: str) -> CursorAt:
-    """Behind everything."""
-    order = Sort.parse(sort)
-    last = -_BEYOND if order.descending else _BEYOND
-    return lambda turn, ties=None: Cursor(None, (last,) * (ties or _ties(order))).encode(order)
-
-
-def _ties(order: Sort) -> int:
-    return 2 if order.field in TASK_FIELDS else 1

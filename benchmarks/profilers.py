@@ -2,8 +2,7 @@
 
     python -m benchmarks.profilers [--rounds 5] [--json FILE]
 
-Every round measures each way once, in turn; a ratio is of two measurements of one round. Embedded the two clocks are
-also measured one by one; `velo run` always has both.
+Every round measures each way once, in turn; a ratio is of two measurements of one round.
 """
 
 from __future__ import annotations
@@ -24,30 +23,18 @@ from benchmarks.model_server import ModelServer
 from benchmarks.servers import Servers
 from benchmarks.summary import Json, shown, spread, table
 from velodrome.serving.profiling import profiled
-from velodrome.timing import wall
-from velodrome.timing.calls import Calls
 
 PARALLEL = 16
 EMBEDDED = 4000
 SERVED = 1500
-CLOCKS = ("off", "cpu", "wall", "both")
+CLOCKS = ("off", "cpu", "wall")
 
 
 @contextmanager
 def under(clocks: str, folder: Path) -> Iterator[None]:
-    """Measure this process with these clocks; `both` as the product does it, with its files."""
-    calls = Calls()
-    if clocks == "both":
-        with profiled(folder / "profiles", "collector"):
-            yield
-        return
-    if clocks == "wall":
-        wall.activate(wall.Wall())
-    if clocks == "cpu":
-        calls.start()
-    yield
-    if clocks == "cpu":
-        calls.stop()
+    """Measure this process with this clock, with its files."""
+    with profiled(None if clocks == "off" else folder / "profiles", "collector", clock=clocks):
+        yield
 
 
 def one(given: argparse.Namespace) -> dict[str, float]:
@@ -67,7 +54,7 @@ def run(folder: Path, *, rounds: int, say: Callable[[str], None]) -> Json:
             ways[f"embedded {clocks}"] = _way(folder, EMBEDDED, "--clocks", clocks, "--url", upstream.url)
         settings = workload.http_settings(upstream.url, "responses")
         on = ("+profiling_enabled=true", "+profiling_results_dirpath=profiles")
-        for clocks, flags in (("off", ()), ("both", on)):
+        for clocks, flags in (("off", ()), ("cpu", on)):
             servers = stack.enter_context(Servers(folder, *settings, *flags))
             ways[f"served {clocks}"] = _way(folder, SERVED, "--head", servers.head_port, "--pids", *servers.pids())
         collected: dict[str, list[Json]] = {name: [] for name in ways}
@@ -103,7 +90,7 @@ def _figures(results: list[Json], off: list[Json]) -> Json:
 
 def report(found: Json) -> str:
     """The figures as a table."""
-    names = {"off": "without", "cpu": "CPU clock (yappi)", "wall": "wall clock (wrappers)", "both": "both, with files"}
+    names = {"off": "without", "cpu": "CPU clock", "wall": "wall clock"}
     rows = []
     for name, figures in found.items():
         where, clocks = name.split()

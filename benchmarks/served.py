@@ -1,6 +1,6 @@
 """The same rollouts through servers: CPU over all processes beside embedded, time to ready, the cost of one hop.
 
-Served is collector -> agent -> {model, resources}, each in its own process, and the model server's upstream is the same
+Links is collector -> agent -> {model, resources}, each in its own process, and the model server's upstream is the same
 scripted server that the embedded model calls. The upstream's CPU is nobody's: both sides cause the same of it.
 """
 

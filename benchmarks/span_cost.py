@@ -15,7 +15,7 @@ from benchmarks import workload
 from benchmarks.summary import Json, spread
 from velodrome.cli.collect import rare_garbage_collection
 from velodrome.collector.account import Surroundings, account
-from velodrome.collector.attempt import attempt
+from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.readings import Readings
 from velodrome.records.facts import RowFacts
@@ -37,7 +37,7 @@ async def one_rollout() -> Span:
     job = Job("a/0", 0, 0, workload.AGENT, workload.task(1))
     made = await attempt(job, {workload.AGENT: components.agent(workload.AGENT)}, verify=True)
     await components.aclose()
-    assert made.line is not None
+    assert isinstance(made.result, Kept)
     return made.spans
 
 

@@ -1,9 +1,8 @@
-"""How long a person waits: for `velo --help`, a first rollout, the first lines of `velo train`, and a tab in bash."""
+"""How long a person waits: for `velo --help`, a first rollout and the first lines of `velo train`."""
 
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import time
 from pathlib import Path
@@ -27,14 +26,12 @@ def run(folder: Path, times: int) -> Json:
         for left in folder.glob("rollouts.*"):
             left.unlink()
     screens = [first_screen(folder) for _ in range(times)]
-    tabs = [completion_cpu_s(folder) for _ in range(times)]
     return {
         "help_s": spread(helps),
         "first_rollout_s": spread(firsts),
         "first_rollout_cpu_s": spread(cpus),
         "first_screen_s": spread([wall_s for wall_s, _ in screens]),
         "first_screen_cpu_s": spread([cpu_s for _, cpu_s in screens]),
-        "completion_cpu_s": spread(tabs),
     }
 
 
@@ -51,16 +48,3 @@ def first_screen(folder: Path) -> tuple[float, float]:
         ticks = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         process.kill()
     return took_s, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
-def completion_cpu_s(folder: Path) -> float:
-    """CPU of one completion in bash, the mean of a hundred."""
-    script = folder / "velo.bash"
-    if not script.exists():
-        script.write_bytes(subprocess.run([VELO, "completion", "bash"], capture_output=True, check=True).stdout)
-    words = "COMP_WORDS=(velo collect calcul) COMP_CWORD=2"
-    code = f"source {script}; {words}; for each in {{1..100}}; do _velo; done; true"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(["bash", "--norc", "-c", code], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 100

@@ -1,4 +1,4 @@
-"""What a Chrome trace costs one rollout: its events made, encoded, compressed and written, from real spans."""
+"""What drawing a Chrome trace costs one rollout: its row read, its events made, encoded, compressed and written."""
 
 from __future__ import annotations
 
@@ -12,58 +12,40 @@ import uvloop
 
 from benchmarks.span_cost import one_rollout
 from benchmarks.summary import Json, spread
-from velodrome.collector.watch.tracing import Tracing
-from velodrome.collector.watch.watch import Done
-from velodrome.timing.chrome import SUFFIXES
-from velodrome.timing.spans import Span
+from velodrome.collector.account import timing
+from velodrome.profiling.chrome_trace import SUFFIXES, write_trace
 
 _ROLLOUTS = 5_000
 _ROUNDS = 9
 _SLOTS = 16
 
 
-def moved(tree: Span, seconds: float) -> Span:
-    """The same spans at a later time."""
-    result = Span(tree.name, tree.clock)
-    result.start = tree.start + seconds
-    result.end = None if tree.end is None else tree.end + seconds
-    result.counts = tree.counts
-    if tree.children:
-        result.children = [moved(child, seconds) for child in tree.children]
-    return result
-
-
-def rollouts(tree: Span) -> list[Done]:
-    """A collection's worth of it, in so many slots."""
-    result = []
+def rows(times: Json) -> bytes:
+    """A collection's worth of one rollout, in so many slots."""
     chance = random.Random(0)  # equal rollouts would compress to nothing
+    lines = []
     for number in range(_ROLLOUTS):
-        spans = moved(tree, (number // _SLOTS * 2 + chance.random()) * tree.seconds)
-        end = spans.start + spans.seconds
+        end = 1.7e9 + (number // _SLOTS * 2 + chance.random()) * times["total_s"]
         trace = f"00-{chance.getrandbits(128):032x}-{chance.getrandbits(64):016x}-01"
-        written = (end, end + 40e-6)
-        result.append(Done(f"{number}/0", number, 0, "agent", True, 1.0, None, spans, trace, number % _SLOTS, written))
-    return result
+        meta = {"key": f"{number}/0", "agent": "agent", "finished_at": end, "trace": trace, "timing": times}
+        lines.append(orjson.dumps({"output": [], "response": {}, "reward": 1.0, "meta": meta}))
+    return b"\n".join(lines) + b"\n"
 
 
 def main() -> Json:
     """Microseconds of CPU, and bytes of the file, for the trace of one rollout."""
     tree = uvloop.run(one_rollout())
-    seen = rollouts(tree)
     result: Json = {"spans": sum(1 for _ in tree.walk())}
     with TemporaryDirectory() as folder:
+        rollouts = Path(folder) / "rollouts.jsonl"
+        rollouts.write_bytes(rows(timing(tree)))
         for suffix in SUFFIXES:
-            costs, size = [], 0
-            for round_ in range(_ROUNDS):
-                path = Path(folder) / f"{round_}{suffix}"
-                tracing = Tracing(path)
+            costs, path = [], Path(folder) / f"trace{suffix}"
+            for _ in range(_ROUNDS):
                 start = time.process_time()
-                for done in seen:
-                    tracing.finished(done)
-                tracing.close()
+                write_trace(rollouts, path)
                 costs.append(1e6 * (time.process_time() - start) / _ROLLOUTS)
-                size = path.stat().st_size
-            result[suffix] = {"cpu_us": spread(costs), "bytes": round(size / _ROLLOUTS)}
+            result[suffix] = {"cpu_us": spread(costs), "bytes": round(path.stat().st_size / _ROLLOUTS)}
     return result
 
 

@@ -103,10 +103,11 @@ class Shared(ScriptedModel):
 class Allowance(ScriptedModel):
     """A model that answers so many a second and the rest with 429, at once."""
 
-    def __init__(self, per_s: float, latency_s: float) -> None:
+    def __init__(self, per_s: float, latency_s: float, retry_after_s: float | None = None) -> None:
         super().__init__(answers=["an answer"])
         self._per_s = per_s
         self._takes_s = latency_s
+        self._refusal = Fault(kind="status", status=429, retry_after_s=retry_after_s)
         self._allowed, self._at = 1.0, time.perf_counter()
         self._refused = False
 
@@ -116,12 +117,32 @@ class Allowance(ScriptedModel):
         self._at = now
         self._refused = self._allowed < 1.0
         if self._refused:
-            return Fault(kind="status", status=429)
+            return self._refusal
         self._allowed -= 1.0
         return None
 
     async def wait(self) -> None:
         await asyncio.sleep(0.0 if self._refused else self._takes_s)
+
+
+class Moody(ScriptedModel):
+    """A model that answers a share of calls with 429 and another with 500, however many there are."""
+
+    def __init__(self, share: float, latency_s: float) -> None:
+        refused = Fault(kind="status", status=429, retry_after_s=1.0, rate=share)
+        super().__init__(answers=["an answer"], faults=[refused, Fault(kind="status", status=500, rate=share)])
+        self._takes_s = latency_s
+        self._failed = False
+
+    def next_fault(self) -> Fault | None:
+        fault = super().next_fault()
+        self._failed = fault is not None
+        return fault
+
+    async def wait(self) -> None:
+        if not self._failed:
+            late_s = 4.0 if self._wobble.random() < 0.05 else 0.0
+            await asyncio.sleep(self._takes_s * self._wobble.uniform(0.05, 0.4) / 0.225 + late_s)
 
 
 @dataclass(frozen=True)
@@ -175,6 +196,11 @@ judge_model:
 
 SLOW_TASK = _sleeping("async def", 'await asyncio.sleep(3.0 if task["id"] == "30" else 0.01)')
 
+LOADS = (8, 24, 64)
+ALLOWED = partial(Allowance, per_s=25, latency_s=0.2)
+ASKS_TO_WAIT = partial(Allowance, per_s=25, latency_s=0.2, retry_after_s=1.0)
+MOODY = partial(Moody, share=0.05, latency_s=0.225)
+
 CASES = (
     Case("limit too low", "concurrency", 160, 8, latency_s=0.06, jitter_s=0.06),
     Case(
@@ -212,7 +238,15 @@ CASES = (
         server=partial(Slots, slots=1000, latency_s=0.08, varies=0.6),
         model_settings="max_concurrent: 8",
     ),
-    Case("rate limit", "rate_limit", 96, 32, server=partial(Allowance, per_s=50, latency_s=0.05)),
+    *(Case(f"rate limit, {parallel} at once", "rate_limit", 250, parallel, server=ALLOWED) for parallel in LOADS),
+    *(
+        Case(f"rate limit with Retry-After, {parallel} at once", "rate_limit", 250, parallel, server=ASKS_TO_WAIT)
+        for parallel in LOADS
+    ),
+    *(
+        Case(f"429s at any load, {parallel} at once", "concurrency", 20 * parallel, parallel, server=MOODY)
+        for parallel in LOADS
+    ),
     Case("model with a queue", "model", 144, 16, server=partial(Slots, slots=4, latency_s=0.05)),
     Case("model slower with load", "model", 192, 32, server=partial(Shared, at_once=4, latency_s=0.04)),
     Case("model in the process", "model", 24, 4, local=True),
@@ -294,6 +328,6 @@ def _narrowed(text: str, times: float) -> str:
 
 
 def _drawn(keywords: Mapping[str, Any], chance: random.Random, narrower: float) -> dict[str, Any]:
-    times = {"latency_s": chance.uniform(0.5, 1.6), "per_s": chance.uniform(0.6, 1.5)}
+    times = {"latency_s": chance.uniform(0.5, 1.6), "per_s": chance.uniform(0.3, 0.8)}
     drawn = {name: value * times.get(name, 1.0) for name, value in keywords.items()}
     return drawn | {name: max(round(keywords[name] * narrower), 1) for name in ("slots", "at_once") if name in keywords}

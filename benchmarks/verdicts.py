@@ -30,7 +30,7 @@ from benchmarks.summary import table
 from benchmarks.verdict_cases import AGENT, APP, BEHIND_HTTP, CASES, IN_PROCESS, LOCAL, Case, other_cases
 from velodrome.cli.collect import CollectOptions, collect, run_async, use_limits, with_files
 from velodrome.cli.options import load_options
-from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.profile import read_profile
 from velodrome.serving.discovery import find
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.settings import Config
@@ -228,7 +228,7 @@ def keep(case: Case, rollouts: Path, folder: Path) -> None:
     lines += [{name: row[name] for name in names} for row in rows]
     folder.mkdir(parents=True, exist_ok=True)
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    (folder / f"{re.sub('[^a-zA-Z]+', '_', case.name)}.jsonl.gz").write_bytes(gzip.compress(data, mtime=0))
+    (folder / f"{re.sub('[^a-zA-Z0-9]+', '_', case.name)}.jsonl.gz").write_bytes(gzip.compress(data, mtime=0))
 
 
 def shown(results: Sequence[Json]) -> str:

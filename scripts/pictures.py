@@ -29,7 +29,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from velodrome.viewer.content.terminal_colours import terminal_colours
+from velodrome.viewer.content.tool_output import terminal_colours
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"

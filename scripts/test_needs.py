@@ -1,10 +1,10 @@
 """Fetch what the tests need beyond Python packages, so that no test downloads anything.
 
 A Chromium opens the traces in real viewers. A C compiler builds pycosat, which reasoning-gym needs and which has no
-wheel; it needs the headers of the interpreter, too. Completion is tested in zsh and fish. As root on a Debian-like
-system Chromium, the compiler and the shells are installed. The viewers, Perfetto's and the one that Chrome had before
-it (Catapult), are in one wheel of the package registry, which goes into the cache. A sandbox is tried. What is missing
-in the end is reported, and the tests that need it skip or fail; under CI=true that is a failure.
+wheel; it needs the headers of the interpreter, too. As root on a Debian-like system Chromium and the compiler are
+installed. The viewers, Perfetto's and the one that Chrome had before it (Catapult), are in one wheel of the package
+registry, which goes into the cache. A sandbox is tried. What is missing in the end is reported, and the tests that need
+it skip or fail; under CI=true that is a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from velodrome.sandbox import bubblewrap
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
-SHELLS = "apt-get install -y --no-install-recommends zsh fish"
 COMPILER = "apt-get install -y --no-install-recommends gcc libc6-dev"
 NO_COMPILER = f"no C compiler on the PATH; reasoning-gym needs one to be installed ({COMPILER})"
 NO_HEADERS = "no Python.h of {}; reasoning-gym needs it to be installed (on Debian: python3-dev)"
@@ -65,7 +64,6 @@ def main(names: list[str]) -> int:
         "chromium": _need_chromium,
         "viewers": _need_viewers,
         "sandbox": _need_sandbox,
-        "shells": _need_shells,
     }
     problems = [problem for name in names or needs if (problem := needs[name]())]
     for problem in problems:
@@ -93,27 +91,13 @@ def _need_compiler() -> str | None:
     return None if compiler() else f"{NO_COMPILER}{f'; {why}' if why else ''}"
 
 
-def _need_shells() -> str | None:
-    """What keeps the shells away that completion is tested in, None if they are there."""
-    why = None
-    if _missing_shells() and os.geteuid() == 0 and _debian_like():
-        print("installing zsh and fish for the tests of completion (once, under a minute)", file=sys.stderr, flush=True)
-        why = _install(SHELLS)
-    missing = _missing_shells()
-    return f"no {' and no '.join(missing)} on the PATH ({SHELLS}){f'; {why}' if why else ''}" if missing else None
-
-
-def _missing_shells() -> list[str]:
-    return [name for name in ("zsh", "fish") if shutil.which(name) is None]
-
-
 def _need_headers() -> str | None:
     """What is wrong if there are none."""
     return None if headers(Path(sys.executable)) else NO_HEADERS.format(sys.executable)
 
 
 def _need_sandbox() -> str | None:
-    """What keeps bubblewrap from working; sandlock is tried by its tests, with an interpreter that all can read."""
+    """What keeps bubblewrap from working."""
     why = bubblewrap.problem() if sys.platform == "linux" else None
     return f"bubblewrap: {why}; the tests of the sandbox need it (docs/sandbox.md#no-sandbox-works)" if why else None
 

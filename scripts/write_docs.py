@@ -26,12 +26,12 @@ MARK = re.compile(r"(<!-- write (\w+) ?(\S*) -->\n).*?(?=<!-- end -->)", re.DOTA
 GROUPS = {
     "Calls": "collect rollout verify read judgements metrics compare check profile export merge serve view train"
     " load_policy sweep examine",
-    "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel",
+    "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel recorded",
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",
     "Results": "collector.result:Run api.reading:Rows api.measuring:Findings api.servers:Viewer"
-    " examiner.examination:Examination records.people.judgements:Judgement"
-    " training.trained.trained_policy:TrainedPolicy training.sweep.run_sweep:SweepResult training.sweep.trials:Trial",
+    " examiner.examination:Examination records.judgements:Judgement"
+    " training.trained.trained_policy:TrainedPolicy training.sweep:SweepResult training.sweep:Trial",
 }
 _CODE = re.compile(r"[\w:]*<\w+>|(?<=matching )\S+")  # what Markdown would take for something else
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

@@ -17,8 +17,10 @@ from typing import Any
 import orjson
 import pytest
 from hypothesis import HealthCheck, settings
-from patience import DEADLINE_S
-from skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - hooks
+
+from tests.support.durations import pytest_configure  # noqa: F401 - a hook
+from tests.support.patience import DEADLINE_S
+from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - hooks
 
 # Hypothesis fails a test that takes longer than 0.2 s, or draws slowly: on a busy machine that says nothing.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

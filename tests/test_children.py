@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome.children import spawn, start_program
 
-LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+pytestmark = pytest.mark.slow
 
 
-@LOOPS
-@pytest.mark.parametrize("target", ["child_mains:echo", "child_mains:echo_on_a_loop"])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("target", ["tests.support.child_mains:echo", "tests.support.child_mains:echo_on_a_loop"])
 def test_frames_of_any_size_come_back_whole_and_in_order_the_init_first(run, target: str):
     frames = [b"", b"x", os.urandom(3 << 20), b"last"]
 
@@ -34,7 +34,6 @@ def test_frames_of_any_size_come_back_whole_and_in_order_the_init_first(run, tar
     assert run(main()) == ([b"init", *frames], "exit code 0")
 
 
-@LOOPS
 @pytest.mark.parametrize(
     ("way", "ending"),
     [
@@ -44,50 +43,36 @@ def test_frames_of_any_size_come_back_whole_and_in_order_the_init_first(run, tar
         (b"return", "exit code 0"),
     ],
 )
-def test_what_it_sent_before_its_end_arrives_and_then_how_it_ended(run, way: bytes, ending: str):
+def test_what_it_sent_before_its_end_arrives_and_then_how_it_ended(way: bytes, ending: str):
     async def main() -> list[object]:
-        child = await spawn("child_mains:end", way)
+        child = await spawn("tests.support.child_mains:end", way)
         result = [await child.receive(), await child.receive(), child.ending]
         child.send(b"to nobody")
         await child.close()
         return [*result, await child.receive()]
 
-    assert run(main()) == [b"last words", None, ending, None]
+    assert uvloop.run(main()) == [b"last words", None, ending, None]
 
 
-@LOOPS
-def test_what_it_sent_arrives_also_if_it_ended_with_unread_frames_before_anybody_received(run):
-    async def main() -> list[bytes | None]:
-        child = await spawn("child_mains:speak", b"unread")
-        await child._process.wait()
-        while not (child._reader._eof or child._reader.exception()):  # noqa: ASYNC110 - to the step
-            await asyncio.sleep(0)
-        return [await child.receive(), await child.receive()]
-
-    assert run(main()) == [b"last words", None]
-
-
-@LOOPS
-def test_a_child_that_does_not_end_is_killed_after_its_grace_with_what_it_started(run, tmp_path: Path):
+def test_a_child_that_does_not_end_is_killed_after_its_grace_with_what_it_started(tmp_path: Path):
     os.mkfifo(tmp_path / "held")
     held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
 
     async def main() -> str | None:
-        child = await spawn("child_mains:spin", bytes(tmp_path / "held"))
+        child = await spawn("tests.support.child_mains:spin", bytes(tmp_path / "held"))
         await child.receive()
         await child.close(grace_s=0.01)
         return child.ending
 
-    assert run(main()) == "signal SIGKILL"
+    assert uvloop.run(main()) == "signal SIGKILL"
     os.set_blocking(held, True)
     assert os.read(held, 1) == b""  # which comes when the last process that has it open is gone
     os.close(held)
 
 
-@LOOPS
-def test_a_child_that_is_to_end_gets_no_frame_any_more_and_is_not_waited_for_if_that_is_cancelled(run):
+def test_a_child_that_is_to_end_gets_no_frame_any_more_and_is_not_waited_for_if_that_is_cancelled():
     async def main() -> str | None:
-        child = await spawn("child_mains:ignore_all", b"")
+        child = await spawn("tests.support.child_mains:ignore_all", b"")
         await child.receive()
         closing = asyncio.ensure_future(child.close(DEADLINE_S))
         await asyncio.sleep(0)
@@ -97,27 +82,15 @@ def test_a_child_that_is_to_end_gets_no_frame_any_more_and_is_not_waited_for_if_
             await closing
         return child.ending
 
-    assert run(main()) == "signal SIGKILL"
+    assert uvloop.run(main()) == "signal SIGKILL"
 
 
-@LOOPS
-def test_a_kill_is_reported_to_whoever_receives(run):
-    async def main() -> tuple[bytes | None, str | None]:
-        child = await spawn("child_mains:spin", b"")
-        await child.receive()
-        child.kill()
-        return await child.receive(), child.ending
-
-    assert run(main()) == (None, "signal SIGKILL")
-
-
-@LOOPS
-def test_a_number_that_may_be_another_process_by_now_is_not_killed(run, monkeypatch: pytest.MonkeyPatch):
+def test_a_number_that_may_be_another_process_by_now_is_not_killed(monkeypatch: pytest.MonkeyPatch):
     """Numbers come round after 32,768 processes, and a child may have ended long before anybody asks."""
     killed: list[int] = []
 
     async def main() -> None:
-        child = await spawn("child_mains:end", b"exit")
+        child = await spawn("tests.support.child_mains:end", b"exit")
         program = await start_program(["true"], env={})
         await program.ended()
         async with asyncio.timeout(DEADLINE_S):
@@ -128,20 +101,19 @@ def test_a_number_that_may_be_another_process_by_now_is_not_killed(run, monkeypa
         await child.close()
         await program.close()
 
-    run(main())
+    uvloop.run(main())
     assert killed == []
 
 
-@LOOPS
-def test_a_process_that_it_forked_and_left_does_not_hide_its_end(run):
+def test_a_process_that_it_forked_and_left_does_not_hide_its_end():
     async def main() -> str | None:
-        child = await spawn("child_mains:fork", b"")
+        child = await spawn("tests.support.child_mains:fork", b"")
         left = int(await child.receive() or b"0")
         assert await child.receive() is None
         os.kill(left, signal.SIGKILL)
         return child.ending
 
-    assert run(main()) == "exit code 0"
+    assert uvloop.run(main()) == "exit code 0"
 
 
 PARENT = """
@@ -149,7 +121,7 @@ import asyncio
 from velodrome.children import spawn, start_program
 
 async def main():
-    children = [await spawn("child_mains:spin", b""), await spawn("child_mains:echo", b"")]
+    children = [await spawn("tests.support.child_mains:spin", b""), await spawn("tests.support.child_mains:echo", b"")]
     for child in children:
         await child.receive()
     print("ready", flush=True)
@@ -160,7 +132,7 @@ asyncio.run(main())
 
 
 def test_children_end_with_a_killed_parent_also_while_one_holds_the_interpreters_lock():
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"ready\n"
@@ -172,29 +144,33 @@ def test_children_end_with_a_killed_parent_also_while_one_holds_the_interpreters
 
 def test_it_searches_for_modules_where_its_parent_does_and_its_arguments_hold_nothing():
     async def main() -> list[str]:
-        child = await spawn("child_mains:show_path", b"")
+        child = await spawn("tests.support.child_mains:show_path", b"")
         data = await child.receive()
         await child.close()
         assert data is not None
         return data.decode().split("\n")
 
-    assert asyncio.run(main()) == ["child_mains:show_path", *sys.path]
+    assert uvloop.run(main()) == ["tests.support.child_mains:show_path", *sys.path]
 
 
 NOWHERE = """
-import asyncio, os, sys
-from velodrome.children import spawn, start_program
+import asyncio, os, resource, sys
+from velodrome.children import spawn
 
 async def main():
     try:
-        await spawn("child_mains:echo", b"")
+        await spawn("tests.support.child_mains:echo", b"")
     except FileNotFoundError:
         print("not started")
 
-async def nothing():
-    pass
+async def many():
+    child = await spawn("tests.support.child_mains:echo", b"init")
+    print((await child.receive()).decode())
+    await child.close()
 
-asyncio.run(nothing())
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+asyncio.run(many())
 before = len(os.listdir("/proc/self/fd"))
 sys.executable = "/nowhere/python"
 asyncio.run(main())
@@ -202,26 +178,8 @@ print(len(os.listdir("/proc/self/fd")) - before)
 """
 
 
-def test_an_interpreter_that_cannot_be_started_is_an_os_error_and_leaves_nothing_open():
+def test_a_child_starts_beside_a_thousand_open_files_and_one_that_cannot_be_started_leaves_none_open():
     command = [sys.executable, "-c", NOWHERE]  # a process in which no other test opens files meanwhile
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    assert done.stdout.split("\n") == ["not started", "0", ""]
-
-
-def test_a_child_starts_also_if_its_parent_has_more_than_a_thousand_files_open():
-    script = """
-import asyncio, os, resource
-from velodrome.children import spawn, start_program
-
-async def main():
-    child = await spawn("child_mains:echo", b"init")
-    print((await child.receive()).decode())
-    await child.close()
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
-files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-asyncio.run(main())
-"""
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("init\n", "")
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert done.stdout.split("\n") == ["init", "not started", "0", ""]

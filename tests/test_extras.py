@@ -1,8 +1,9 @@
-"""An extra that installs nothing on some interpreters is described so by the code that needs it."""
+"""What works without the packages of extras, and what is said where one is missing."""
 
 from __future__ import annotations
 
 import platform
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -48,6 +49,54 @@ def test_an_environment_without_a_wheel_says_for_which_python_there_is_one(monke
     with pytest.raises(InputError) as raised:
         make_env(EnvSettings(name="mettagrid:extractor_hub"), 0)
     message = str(raised.value)
-    assert "no wheel for Python 3.13 on Linux x86_64" in message
-    assert "only for Python 3.11" in message
-    assert "pip install" not in message
+    parts = ("no wheel for Python 3.13 on Linux x86_64", "only for Python 3.11", "pip install")
+    assert [part in message for part in parts] == [True, True, False]
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split():
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Absent())
+from velodrome.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def modules_of(extra: str) -> str:
+    """The modules of the packages of an extra."""
+    known = {"markdown-it-py": "markdown_it"}
+    names = [Requirement(line).name for line in EXTRAS[extra]]
+    return " ".join(known.get(name, name.replace("-", "_")) for name in names)
+
+
+@pytest.mark.slow
+def test_the_core_needs_no_package_of_an_extra_and_a_missing_one_is_a_line_with_what_to_install(tmp_path: Path):
+    absent = f"{modules_of('viewer')} {modules_of('zst')}"
+
+    def run(command: str) -> tuple[int, str]:
+        words = [sys.executable, "-c", WITHOUT, absent, *command.split()]
+        done = subprocess.run(
+            words, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
+        )
+        return done.returncode, done.stderr
+
+    for command in (
+        "collect calculator scripted_model -n 2 -o r.jsonl",
+        "show r.jsonl",
+        "metrics r.jsonl",
+        "check r.jsonl",
+        "profile r.jsonl",
+        "export sft r.jsonl --to s.jsonl",
+    ):
+        assert run(command)[0] == 0, command
+    for command, extra in (
+        ("view r.jsonl", "viewer"),
+        ("profile r.jsonl --html", "viewer"),
+        ("show r.jsonl.zst", "zst"),
+    ):
+        (tmp_path / "r.jsonl.zst").touch()
+        code, says = run(command)
+        assert (code, says.count("\n"), f'pip install "velodrome[{extra}]"' in says) == (2, 1, True), says

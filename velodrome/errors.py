@@ -20,13 +20,20 @@ code it happened.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, contextmanager
 from types import CodeType, TracebackType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 Boundary = Literal["model", "tool", "verify", "agent", "input"]
 
+_SETUP = re.compile(
+    r"model_not_found|insufficient_quota|invalid_api_key|(invalid|unknown|no such) model\b|not a valid model"
+    r"|model\b.{0,200}not (exist|found)",
+    re.IGNORECASE,
+)
+_REFUSALS = (401, 402, 403, 404)
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _COMPONENTS = ("responses_api_models", "resources_servers", "responses_api_agents")
@@ -99,11 +106,19 @@ class CallError(VelodromeError):
         self.excerpt = excerpt
         self.body = body
 
+    @property
+    def refused(self) -> bool:
+        """Whether any other call would be refused, too: a wrong key, no rights, no money, an unknown model."""
+        if self.status is None or not 400 <= self.status < 500:
+            return False
+        return self.status in _REFUSALS or bool(_SETUP.search(self.excerpt))
+
 
 class RolloutError(VelodromeError):
     """One rollout failed. `partial` is the conversation so far, as response items.
 
     `spans` says where its time went, if a server told. `away` is the server that could not be reached, if that is why.
+    `refused`: a server refused a call as it would any other (`CallError.refused`).
     `place` is the line of the code that is at fault, if one is.
     """
 
@@ -115,6 +130,16 @@ class RolloutError(VelodromeError):
         self.spans: str | None = None
         self.place: str | None = None
         self._away: Away | None = None
+        self._refused = False
+
+    @property
+    def refused(self) -> bool:
+        """As a server reported it, else as the call that caused this error met it."""
+        return self._refused or (isinstance(self.__cause__, CallError | RolloutError) and self.__cause__.refused)
+
+    @refused.setter
+    def refused(self, refused: bool) -> None:
+        self._refused = refused
 
     @property
     def away(self) -> Away | None:
@@ -127,13 +152,22 @@ class RolloutError(VelodromeError):
 
 
 class ModelError(RolloutError):
-    """The model server answered with an error, garbage, or not at all."""
+    """The model server answered with an error, garbage, or not at all. `tokens` is what an unusable answer cost."""
 
     boundary = "model"
 
-    def __init__(self, message: str, *, status: int | None = None, partial: list[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        partial: list[dict[str, Any]] | None = None,
+        tokens: int = 0,
+    ) -> None:
         super().__init__(message, partial=partial)
         self.status = status
+        self.tokens = tokens
+        self.refused = status in _REFUSALS
 
 
 class ToolError(RolloutError):
@@ -158,6 +192,18 @@ class TaskError(RolloutError):
     """The task row turned out to be unusable while it was being run."""
 
     boundary = "input"
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Around the import of packages of an extra: a missing one is an `InputError` that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == __package__:
+            raise
+        message = f'{what} needs the package "{error.name}": pip install "{__package__}[{extra}]"'
+        raise InputError(message) from error
 
 
 def describe(error: BaseException) -> str:
@@ -230,17 +276,6 @@ def _shown_path(path: str) -> str:
     return full.removeprefix(base)
 
 
-_watcher: Callable[[Boundary], None] | None = None
-_entered: list[Boundary] = []
-
-
-def watch_boundaries(watcher: Callable[[Boundary], None] | None) -> None:
-    """Report the boundary that code of this process enters, while it runs one rollout that may end the process."""
-    global _watcher
-    _watcher = watcher
-    _entered.clear()
-
-
 class blame(ContextDecorator):
     """Charge whatever foreign code raises in this block, or in this function, to one boundary.
 
@@ -254,16 +289,13 @@ class blame(ContextDecorator):
         self._what = what
 
     def __enter__(self) -> None:
-        if _watcher is not None:
-            _entered.append(getattr(self._kind, "boundary", "agent"))
-            _watcher(_entered[-1])
+        return None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if _watcher is not None and _entered:
-            _entered.pop()
-            _watcher(_entered[-1] if _entered else "agent")
+        if error is None:
+            return
         if isinstance(error, RolloutError):
             error.place = error.place or _raised_at(error)
         elif isinstance(error, Exception | SystemExit) and not isinstance(error, VelodromeError):

@@ -1,176 +1,121 @@
-"""Limits on the model calls of a run: so many requests, so many tokens per minute, for all that call models together.
+"""Limits on the model calls of a run: so many requests, so many tokens per minute.
 
-`RateLimit` is the bookkeeping. `RunRates` waits for it, where the run is; `LeasedRates` waits in a worker, which gets
-permits from there in blocks. A model's `respond` is `counted`, its `stream` is a `counted_stream`. A wait is a span
-`limit:requests_per_minute` or `limit:tokens_per_minute`.
+A bucket per limit spreads the calls over time. What a call costs in tokens is known when it is answered; until then it
+is charged what calls cost of late. Worker processes divide the limits evenly, each has its own buckets. A model's
+`respond` is `counted`, its `stream` is a `counted_stream`. A wait is a span `limit:requests_per_minute` or
+`limit:tokens_per_minute`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from velodrome.rate_limit import PATIENCE_S, REQUESTS, TOKENS, Permit, RateLimit
 from velodrome.timing.spans import put, span
-
-__all__ = ["REQUESTS", "TOKENS", "LeasedRates", "Lending", "Permit", "RateLimit", "RunRates", "limited", "run_rates"]
-__all__ += ["counted", "counted_below", "counted_stream", "counting", "repeated"]
 
 Json = dict[str, Any]
 
-
-class CallRates(Protocol):
-    """Where calls wait for their permits."""
-
-    @property
-    def limits(self) -> Mapping[str, int | None]:
-        """Calls and tokens per minute, by the names of the settings."""
-        ...
-
-    def take_at_once(self) -> Permit | None:
-        """A permit, if there is one without waiting."""
-        ...
-
-    async def take(self) -> Permit:
-        """A permit, in turn."""
-        ...
-
-    def settle(self, permit: Permit, tokens: int | None) -> None:
-        """The call is over, and has used so many tokens."""
-        ...
+REQUESTS, TOKENS = "requests_per_minute", "tokens_per_minute"
+_MINUTE_S = 60.0
+_BURST_S = 0.5  # that may be saved up while nothing is called: a minute has at most 60.5 seconds' worth
+_LOOK_S = 0.25  # how soon a call that waits looks again: an answer may have cost less than expected
+_LATEST = 0.05  # the share of the last call in what the next is expected to cost
 
 
-class RunRates:
-    """The limits of a run, in its process. First come, first served."""
+class Bucket:
+    """Fills steadily up to half a second's worth, or `least`. More can be taken: a debt that later calls wait for."""
+
+    def __init__(self, per_minute: float, least: float = 0.0) -> None:
+        self.per_s = per_minute / _MINUTE_S
+        self.most = self.level = max(self.per_s * _BURST_S, least)
+        self._at: float | None = None
+
+    def wait_s(self, now: float, amount: float) -> float:
+        """How long until so much can be taken; a larger amount than fits waits for a full bucket."""
+        if self._at is not None:
+            self.level = min(self.most, self.level + (now - self._at) * self.per_s)
+        self._at = now
+        return max(0.0, (min(amount, self.most) - self.level) / self.per_s)
+
+
+class CallRates:
+    """The limits of a run, of which each of its `workers` has an equal share. None is no limit."""
 
     def __init__(
         self,
-        limit: RateLimit,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
         *,
+        workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.limits = limit.limits
-        self._limit = limit
-        self._clock = clock
-        self._sleep = sleep
+        self._limits = {REQUESTS: requests_per_minute, TOKENS: tokens_per_minute}
+        self._requests = Bucket(requests_per_minute / workers, 1.0) if requests_per_minute else None
+        self._tokens = Bucket(tokens_per_minute / workers) if tokens_per_minute else None
+        self._cost: float | None = None  # of a call in tokens, as far as is known
+        self._clock, self._sleep = clock, sleep
         self._turn = asyncio.Lock()
 
-    def take_at_once(self) -> Permit | None:
-        if self._turn.locked():
-            return None
-        wait_s, permit = self._limit.take(self._clock())
-        return None if wait_s else permit
+    async def take(self) -> float:
+        """Wait for leave to make one call, first come, first served; the tokens that it is charged for now."""
+        if self._turn.locked() or self._missing() is not None:
+            with span(f"limit:{REQUESTS if self._requests else TOKENS}") as wait:
+                async with self._turn:
+                    while (missing := self._missing()) is not None:
+                        wait_s, name = missing
+                        wait.name = f"limit:{name}"
+                        await self._sleep(min(wait_s, _LOOK_S))
+                name = wait.name.removeprefix("limit:")
+                put(name, self._limits[name] or 0)
+        charge = self._expected()
+        if self._requests is not None:
+            self._requests.level -= 1
+        if self._tokens is not None:
+            self._tokens.level -= charge
+        return charge
 
-    async def take(self) -> Permit:
-        waited_for = ""
-        async with self._turn:
-            while True:
-                wait_s, permit = self._limit.take(self._clock())
-                if not wait_s:
-                    return permit._replace(waited_for=waited_for)
-                waited_for = permit.waited_for
-                await self._sleep(min(wait_s, PATIENCE_S))
+    def _expected(self) -> float:
+        """What a call costs in tokens; at first a second's worth, so that few are made before it is known."""
+        if self._tokens is None:
+            return 0.0
+        return self._tokens.per_s if self._cost is None else self._cost
 
-    def settle(self, permit: Permit, tokens: int | None) -> None:
-        self._limit.settle(permit, tokens)
+    def _missing(self) -> tuple[float, str] | None:
+        """How long until the next call may be made, and for which limit; None if it may be made now."""
+        now, longest_s, name = self._clock(), 1e-9, ""  # less is a rounding error of the clock
+        for bucket, amount, limit in ((self._requests, 1.0, REQUESTS), (self._tokens, self._expected(), TOKENS)):
+            if bucket is not None and (wait_s := bucket.wait_s(now, amount)) > longest_s:
+                longest_s, name = wait_s, limit
+        return (longest_s, name) if name else None
 
-
-class Lending:
-    """The permits that a run gives to one worker, in blocks: as many as it has asked for and there are."""
-
-    def __init__(self, rates: RunRates, send: Callable[[list[Permit]], None]) -> None:
-        self._rates = rates
-        self._send = send
-        self._asked = 0
-        self._task: asyncio.Task[None] | None = None
-
-    def ask(self, count: int) -> None:
-        """The worker asks for so many more."""
-        self._asked += count
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._lend())
-
-    async def _lend(self) -> None:
-        while self._asked:
-            permits = [await self._rates.take()]
-            while len(permits) < self._asked and (permit := self._rates.take_at_once()) is not None:
-                permits.append(permit)
-            self._asked -= len(permits)
-            self._send(permits)
-
-    def close(self) -> None:
-        """The worker has ended."""
-        if self._task is not None:
-            self._task.cancel()
+    def correct(self, charge: float, tokens: int | None) -> None:
+        """A call that was charged for is over, and has used so many tokens; None if it failed."""
+        if self._tokens is None:
+            return
+        self._tokens.level += charge - (tokens or 0)
+        if tokens is not None:
+            self._cost = tokens if self._cost is None else self._cost + _LATEST * (tokens - self._cost)
 
 
-class LeasedRates:
-    """The same in a worker. `ask` asks the run for permits, which arrive by `grant`; `used` tells it what was used."""
-
-    def __init__(
-        self,
-        limits: Mapping[str, int | None],
-        ask: Callable[[int], None],
-        used: Callable[[Permit, int | None], None],
-    ) -> None:
-        self.limits = limits
-        self._ask = ask
-        self._used = used
-        self._waiting: deque[asyncio.Future[Permit]] = deque()
-        self._asking = 0
-
-    def take_at_once(self) -> Permit | None:
+def make_rates(requests_per_minute: int | None, tokens_per_minute: int | None, *, workers: int = 1) -> CallRates | None:
+    """The limits of a run for one of its workers; None if it has none."""
+    if requests_per_minute is None and tokens_per_minute is None:
         return None
-
-    async def take(self) -> Permit:
-        place: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
-        self._asking += 1
-        if self._asking == 1:  # with those that ask at the same moment
-            asyncio.get_running_loop().call_soon(self._ask_for_all)
-        try:
-            return await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._give_back(place.result())
-            raise
-
-    def _ask_for_all(self) -> None:
-        count, self._asking = self._asking, 0
-        self._ask(count)
-
-    def grant(self, permits: list[Permit]) -> None:
-        """The run has sent these."""
-        for permit in permits:
-            while self._waiting and self._waiting[0].done():
-                self._waiting.popleft()
-            if self._waiting:
-                self._waiting.popleft().set_result(permit)
-            else:
-                self._give_back(permit)
-
-    def _give_back(self, permit: Permit) -> None:
-        """Who asked for it was cancelled. Kept for later, it would be a call too many in a later minute."""
-        self._used(permit._replace(unused=True), None)
-
-    def settle(self, permit: Permit, tokens: int | None) -> None:
-        if self.limits[TOKENS] is not None:
-            self._used(permit, tokens)
+    return CallRates(requests_per_minute, tokens_per_minute, workers=workers)
 
 
 _rates: ContextVar[CallRates | None] = ContextVar("velodrome_rates", default=None)
 _calling: ContextVar[_LimitedCall | None] = ContextVar("velodrome_model_call", default=None)
 
-Respond = Callable[[Json], Awaitable[Json]]
+Respond = Callable[[Json], Awaitable[Any]]
 Stream = Callable[[Json], AsyncGenerator[Json, None]]
-_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Json]])
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 _Stream = TypeVar("_Stream", bound=Callable[..., AsyncGenerator[Json, None]])
 
 
@@ -184,17 +129,11 @@ def limited(rates: CallRates | None) -> Iterator[None]:
         _rates.reset(token)
 
 
-def run_rates() -> RunRates | None:
-    """The limits of the run in whose process this is."""
-    rates = _rates.get()
-    return rates if isinstance(rates, RunRates) else None
-
-
 def counted(respond: _Method) -> _Method:
     """A model's `respond` whose calls wait for the limits of the run."""
 
     @wraps(respond)
-    async def count(self: Any, request: Json) -> Json:
+    async def count(self: Any, request: Json) -> Any:
         if _rates.get() is None:
             return await respond(self, request)
         return await _through(partial(respond, self), request)
@@ -229,19 +168,17 @@ def counting(respond: Respond) -> Respond:
 
 
 class _LimitedCall:
-    """One call under way, with the permit that it was sent with."""
+    """One call under way, and the tokens that it is charged for until it is answered."""
 
-    def __init__(self, rates: CallRates, permit: Permit) -> None:
-        self.rates = rates
-        self.permit = permit
+    def __init__(self, rates: CallRates, charge: float) -> None:
+        self._rates = rates
+        self._charge = charge
 
     @classmethod
     async def begin(cls) -> _LimitedCall | None:
-        """Wait for a permit. None without a limit, and for a call inside another, which is part of that."""
+        """Wait until it may be made. None without a limit, and for a call inside another, which is part of that."""
         rates = _rates.get()
-        if rates is None or _calling.get() is not None:
-            return None
-        return cls(rates, rates.take_at_once() or await _wait(rates))
+        return None if rates is None or _calling.get() is not None else cls(rates, await rates.take())
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -251,8 +188,18 @@ class _LimitedCall:
         finally:
             _calling.reset(token)
 
+    def end(self, tokens: int | None) -> None:
+        """It has used so many tokens; None if it failed."""
+        self._rates.correct(self._charge, tokens)
 
-async def _through(respond: Respond, request: Json) -> Json:
+    async def repeat(self) -> None:
+        """Wait until it may be sent again."""
+        self.end(None)
+        self._charge = 0.0  # while it waits
+        self._charge = await self._rates.take()
+
+
+async def _through(respond: Respond, request: Json) -> Any:
     """One call."""
     call = await _LimitedCall.begin()
     if call is None:
@@ -261,14 +208,14 @@ async def _through(respond: Respond, request: Json) -> Json:
         with call.under_way():
             response = await respond(request)
     except Exception:
-        call.rates.settle(call.permit, None)
+        call.end(None)
         raise
-    call.rates.settle(call.permit, _tokens(response))  # not if it was cancelled: it may have been answered
+    call.end(_tokens(response))  # not if it was cancelled: it may have been answered
     return response
 
 
 async def _stream_through(stream: Stream, request: Json) -> AsyncGenerator[Json, None]:
-    """One call whose answer is streamed. What it used is in its last event; if it is given up, the mean counts."""
+    """One call whose answer is streamed. What it used is in its last event; one that is given up keeps its charge."""
     call, begun, tokens = await _LimitedCall.begin(), False, None
     async with aclosing(stream(request)) as events:
         try:
@@ -281,31 +228,19 @@ async def _stream_through(stream: Stream, request: Json) -> AsyncGenerator[Json,
                 yield event
         finally:
             if call is not None and (tokens is not None or not begun):
-                call.rates.settle(call.permit, tokens)
+                call.end(tokens)
 
 
 async def repeated() -> None:
-    """Wait as for another call: the one that is made here is sent again, and what it costs is used from now on."""
+    """Wait as for another call: the one that is made here is sent again."""
     call = _calling.get()
     if call is not None:
-        call.rates.settle(call.permit, None)
-        call.permit = Permit()  # while it waits it has none
-        call.permit = call.rates.take_at_once() or await _wait(call.rates)
-
-
-async def _wait(rates: CallRates) -> Permit:
-    names = [name for name, value in rates.limits.items() if value is not None]
-    with span(f"limit:{names[0]}") as wait:
-        permit = await rates.take()
-        name = permit.waited_for or names[0]
-        wait.name = f"limit:{name}"
-        put(name, rates.limits[name] or 0)
-    return permit
+        await call.repeat()
 
 
 def _tokens(response: Any) -> int | None:
     """What an answer says it used."""
-    usage = response.get("usage") if isinstance(response, dict) else None
+    usage = response.get("usage") if isinstance(response, dict) else getattr(response, "usage", None)
     if not isinstance(usage, dict):
         return None
     total = usage.get("total_tokens")

@@ -25,10 +25,7 @@ from benchmarks.meter import allow_files
 from benchmarks.model_server import ModelServer
 from benchmarks.peers.process_tree import CALLS, figures, watch
 from benchmarks.summary import Json, concluded, shown, spread, table
-
-sys.path.insert(0, str(ROOT / "tests" / "interop"))
-
-from programs import PROGRAMS, environment, inherited, make, make_home, process_group
+from tests.interop.programs import PROGRAMS, environment, inherited, make, make_home, process_group
 
 HERE = Path(__file__).parent
 IN_FLIGHT = (16, 128, 1024)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from velodrome.adapters.adapted import AdaptedEnvironment
-from velodrome.errors import ToolError
+from velodrome.errors import InputError, ToolError
+
+pytestmark = pytest.mark.slow
 
 
 def stand_in(folder: Path, script: str) -> str:
@@ -20,8 +22,8 @@ def stand_in(folder: Path, script: str) -> str:
     return str(path)
 
 
-def opened(python: str, **settings: object) -> None:
-    async def check() -> None:
+def opened(python: str, **settings: object):
+    async def check():
         environment = AdaptedEnvironment(adapter="verifiers", package="shop", python=python, **settings)
         try:
             await environment.open({})
@@ -58,13 +60,13 @@ def test_what_a_package_prints_while_it_is_imported_is_not_taken_for_the_address
         opened(sys.executable, env={"PYTHONPATH": str(tmp_path)})
 
 
-def test_one_that_says_something_else_did_not_start(tmp_path: Path):
-    python = stand_in(tmp_path, "echo hello; exec sleep 1000")
+def test_one_that_says_something_else_or_nothing_is_given_up(tmp_path: Path):
     with pytest.raises(ToolError, match="did not start: it said b'hello"):
-        opened(python)
-
-
-def test_one_that_never_answers_is_given_up(tmp_path: Path):
-    python = stand_in(tmp_path, "exec sleep 1000")
+        opened(stand_in(tmp_path, "echo hello; exec sleep 1000"))
     with pytest.raises(ToolError, match=r"did not start within start_timeout_s=0\.2"):
-        opened(python, start_timeout_s=0.2)
+        opened(stand_in(tmp_path, "exec sleep 1000"), start_timeout_s=0.2)
+
+
+def test_an_unknown_adapter_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match="there is no adapter 'unheard_of'; there are: verifiers"):
+        AdaptedEnvironment(adapter="unheard_of", package="x", python=sys.executable)

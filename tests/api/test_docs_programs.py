@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import inspect
 import re
 from pathlib import Path
 
@@ -43,16 +40,3 @@ def test_the_training_program_trains_and_resumes(folder: Path, capsys: pytest.Ca
     first, again = capsys.readouterr().out.splitlines()
     assert first.startswith("1024 True ")
     assert again == first
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_programs_run_inside_a_running_loop(folder: Path, page: Path):
-    async def notebook() -> None:
-        for program in (each for each in programs(page) if not trains(each)):
-            cell = program.replace("asyncio.run(main())", "await main()")
-            code = compile(cell, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            result = eval(code, {"__name__": "__main__"})
-            if inspect.isawaitable(result):
-                await result
-
-    asyncio.run(notebook())

@@ -55,29 +55,20 @@ def test_a_profile_is_that_of_the_verb(rollouts: Write, capsys: pytest.CaptureFi
     path = rollouts()
     assert json.loads(json.dumps(velo.profile(path))) == printed(capsys, "profile", path, "--json")
     assert velo.profile(velo.read(path).where("reward<1"))["rollouts"] == 1
-    with pytest.raises(velo.errors.InputError, match="times"):
-        velo.profile([{"reward": 1.0, "output": [], "meta": {"key": "a/0"}}])
+    untimed = velo.profile([{"reward": 1.0, "output": [], "meta": {"key": "a/0"}}])
+    assert (untimed["rollouts"], untimed["rows"]) == (0, 1)
 
 
-def test_an_export_counts_what_it_wrote(rollouts: Write, tmp_path: Path):
-    result = velo.export("sft", rollouts(), tmp_path / "sft.jsonl", limit=2)
-    assert (result.rollouts, result.records) == (4, {str(tmp_path / "sft.jsonl"): 2})
-    assert (tmp_path / "sft.jsonl").read_text().count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda path: velo.metrics(path, by=""), "by"),
-        (lambda path: velo.metrics(path, k=[0]), "k"),
-        (lambda path: velo.metrics(path, ci=2), "ci"),
-        (lambda path: velo.compare(path, "none.jsonl"), "none.jsonl"),
-        (lambda path: velo.check(path, only=["all-zeros"]), "all-zero"),
-        (lambda path: velo.export("sfd", path, "x.jsonl"), "sft"),
-        (lambda path: velo.export("sft", path, "x.jsonl", limt=1), "limit"),
-        (lambda path: velo.export("sft", path, "x.jsonl", pairs=1), "pairs"),
-    ],
-)
-def test_a_mistake_is_an_input_error_that_names_the_place(rollouts: Write, call: Callable[[Path], object], word: str):
-    with pytest.raises(velo.errors.InputError, match=word):
-        call(rollouts())
+def test_a_mistake_is_an_input_error_that_names_the_place(rollouts: Write):
+    path = rollouts()
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: velo.metrics(path, by=""), "by"),
+        (lambda: velo.metrics(path, k=[0]), "k"),
+        (lambda: velo.compare(path, "none.jsonl"), "none.jsonl"),
+        (lambda: velo.check(path, only=["all-zeros"]), "all-zero"),
+        (lambda: velo.export("sfd", path, "x.jsonl"), "sft"),
+        (lambda: velo.export("sft", path, "x.jsonl", pairs=1), "pairs"),
+    ]
+    for call, word in calls:
+        with pytest.raises(velo.errors.InputError, match=word):
+            call()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
-from patience import DEADLINE_S
+
+from tests.support.patience import DEADLINE_S
 
 CELLS = (
     """
@@ -31,6 +30,9 @@ run
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the kernel's own
 def test_cells_collect_and_read_with_a_widget_for_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import nbclient
+    import nbformat
+
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))  # nothing is left in the home folder
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])

@@ -38,40 +38,29 @@ def test_rows_have_a_length_and_places(rollouts: Write):
 
 def test_a_filter_is_the_viewers_and_filters_add_up(rollouts: Write):
     path = rollouts()
+    with pytest.raises(velo.errors.InputError):
+        velo.read(path, "reward<")
     assert [row.key for row in velo.read(path, "reward<1")] == ["t0/1"]
     assert [row.key for row in velo.read(path).where("reward>=1").where("score>1")] == ["t1/0", "t1/1"]
 
 
-def test_a_mistake_in_the_filter_is_reported_at_once(rollouts: Write):
-    with pytest.raises(velo.errors.InputError):
-        velo.read(rollouts(), "reward<")
-
-
-def test_lines_that_are_not_rollouts_are_skipped_and_counted(rollouts: Write):
+def test_lines_that_are_not_rollouts_are_skipped_and_counted_and_failures_are_those_beside_the_file(rollouts: Write):
     path = rollouts()
+    assert velo.read(path).failures() == []
     path.write_bytes(path.read_bytes() + b"not JSON\n")
+    path.with_name("rollouts.failures.jsonl").write_text('{"key": "t9/0", "error": "boom"}\n')
     rows = velo.read(path)
-    assert len(rows) == 4
+    assert (len(rows), [failure["key"] for failure in rows.failures()]) == (4, ["t9/0"])
     [note] = rows.notes
     assert f"{path}:5" in note
 
 
-def test_several_files_are_one_run_and_a_key_counts_once(rollouts: Write):
+def test_several_files_are_one_run_and_every_mistake_in_them_is_reported(rollouts: Write, tmp_path: Path):
     first, second = rollouts(name="a.jsonl"), rollouts([0.0] * 6, name="b.jsonl")
-    assert [row.reward for row in velo.read([first, second])] == [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]
-
-
-def test_every_mistake_in_the_files_is_reported(rollouts: Write, tmp_path: Path):
+    assert [row.reward for row in velo.read([first, second])] == [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]  # a key counts once
     with pytest.raises(velo.errors.InputError) as caught:
-        velo.read([tmp_path / "none.jsonl", tmp_path, rollouts(), rollouts()])
+        velo.read([tmp_path / "none.jsonl", tmp_path, first, first])
     assert len(caught.value.problems) == 3
-
-
-def test_failures_are_those_beside_the_file(rollouts: Write):
-    path = rollouts()
-    assert velo.read(path).failures() == []
-    path.with_name("rollouts.failures.jsonl").write_text('{"key": "t9/0", "error": "boom"}\n')
-    assert [failure["key"] for failure in velo.read(path).failures()] == ["t9/0"]
 
 
 def test_a_table_has_a_row_per_rollout_in_each_library(rollouts: Write):

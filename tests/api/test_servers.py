@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from leaks import nothing_left
 
 import velodrome as velo
+from tests.support.leaks import nothing_left
 
 
 class Echo:
@@ -33,12 +33,24 @@ async def answer(url: str) -> str:
     return text
 
 
-def test_a_live_component_answers_over_http_and_leaves_nothing():
-    async def main() -> str:
-        async with nothing_left(), velo.serve(Echo()) as url:
-            return await answer(url)
+@pytest.mark.parametrize("end", [ZeroDivisionError, asyncio.CancelledError])
+def test_a_live_component_answers_over_http_and_leaves_nothing(end: type[BaseException]):
+    async def main() -> None:
+        async with nothing_left():
+            with pytest.raises(end):
+                await asyncio.create_task(block())
 
-    assert asyncio.run(main()) == "Hi"
+    async def block() -> None:
+        async with velo.serve(Echo()) as url:
+            assert await answer(url) == "Hi"
+            if end is ZeroDivisionError:
+                raise end
+            task = asyncio.current_task()
+            assert task
+            task.cancel()
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
 
 
 def shout(text: str) -> str:
@@ -49,84 +61,23 @@ async def parrot(task: dict[str, Any]) -> dict[str, Any]:
     return {"output": task["responses_create_params"]["input"], "reward": 1.0}
 
 
-@pytest.mark.parametrize(("keywords", "said"), [({"model": shout}, "HI"), ({"agent": parrot}, "Hi")])
-def test_a_function_is_served_as_a_model_or_an_agent(keywords: dict[str, Any], said: str):
-    async def main() -> str:
+def test_a_function_is_served_as_a_model_or_an_agent():
+    async def main(**keywords: Any) -> str:
         async with nothing_left(), velo.serve(**keywords) as url:
             return await answer(url)
 
-    assert asyncio.run(main()) == said
+    assert asyncio.run(main(model=shout)) == "HI"
+    assert asyncio.run(main(agent=parrot)) == "Hi"
 
 
-@pytest.mark.parametrize(
-    ("route", "body", "status"),
-    [
-        ("chat/completions", {"messages": []}, 400),
-        ("chat/completions", {}, 400),
-        ("responses", {"input": []}, 400),
-        ("responses", {"input": ""}, 400),
-        ("responses", {"input": [], "instructions": "Say hi."}, 200),
-    ],
-)
-def test_a_request_that_asks_nothing_is_a_bad_request(route: str, body: dict[str, Any], status: int):
-    async def main() -> int:
-        async with (
-            velo.serve(model=shout) as url,
-            aiohttp.ClientSession() as session,
-            session.post(f"{url}/v1/{route}", json=body) as reply,
-        ):
+def test_a_request_that_asks_nothing_is_a_bad_request():
+    async def status(route: str, body: dict[str, Any]) -> int:
+        async with velo.serve(model=shout) as url, aiohttp.request("POST", f"{url}/v1/{route}", json=body) as reply:
             return reply.status
 
-    assert asyncio.run(main()) == status
-
-
-def test_serving_other_machines_asks_for_the_keyword_token():
-    async def main() -> None:
-        async with velo.serve(Echo(), host="0.0.0.0"):
-            raise AssertionError("it was served")
-
-    with pytest.raises(velo.errors.InputError, match="pass token="):
-        asyncio.run(main())
-
-
-def test_nothing_is_left_when_the_block_raises():
-    async def main() -> None:
-        async with nothing_left(), velo.serve(Echo()) as url:
-            await answer(url)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(main())
-
-
-def test_nothing_is_left_when_the_block_is_cancelled():
-    async def main() -> None:
-        up = asyncio.Event()
-
-        async def forever() -> None:
-            async with velo.serve(Echo()) as url:
-                await answer(url)
-                up.set()
-                await asyncio.Event().wait()
-
-        async with nothing_left():
-            task = asyncio.create_task(forever())
-            await up.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
-
-
-def test_what_is_not_a_component_is_refused():
-    async def main() -> None:
-        for args, keywords in (((object(),), {}), ((), {}), ((Echo(),), {"model": shout})):
-            with pytest.raises(velo.errors.InputError):
-                async with velo.serve(*args, **keywords):
-                    raise AssertionError("it was served")
-
-    asyncio.run(main())
+    assert asyncio.run(status("chat/completions", {"messages": []})) == 400
+    assert asyncio.run(status("responses", {"input": []})) == 400
+    assert asyncio.run(status("responses", {"input": [], "instructions": "Say hi."})) == 200
 
 
 def test_the_viewer_shows_a_file_and_leaves_nothing(rollouts: Callable[..., Path]):
@@ -139,14 +90,17 @@ def test_the_viewer_shows_a_file_and_leaves_nothing(rollouts: Callable[..., Path
     assert "rollouts" in asyncio.run(page())
 
 
-def test_a_viewer_that_cannot_start_raises_where_it_is_asked_for(rollouts: Callable[..., Path], tmp_path: Path):
+def test_what_cannot_be_served_raises_where_it_is_asked_for(rollouts: Callable[..., Path], tmp_path: Path):
+    async def serve(*args: Any, **keywords: Any) -> None:
+        async with velo.serve(*args, **keywords):
+            raise AssertionError("it was served")
+
     with pytest.raises(velo.errors.InputError, match="none"):
         velo.view(tmp_path / "none.jsonl")
     with pytest.raises(velo.errors.InputError, match="token"):
         velo.view(rollouts(), host="0.0.0.0")
-
-
-def test_a_viewer_can_be_closed_twice(rollouts: Callable[..., Path]):
-    viewer = velo.view(rollouts())
-    viewer.close()
-    viewer.close()
+    with pytest.raises(velo.errors.InputError, match="pass token="):
+        asyncio.run(serve(Echo(), host="0.0.0.0"))
+    for args, keywords in (((object(),), {}), ((), {}), ((Echo(),), {"model": shout})):
+        with pytest.raises(velo.errors.InputError):
+            asyncio.run(serve(*args, **keywords))

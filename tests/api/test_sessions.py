@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from leaks import nothing_left
-from patience import DEADLINE_S
 
+from tests.support.leaks import nothing_left
+from tests.support.patience import DEADLINE_S
 from velodrome.api.collecting import collect, rollout, verify
 from velodrome.collector.agents import LiveAgents
 from velodrome.collector.collection import Surface
@@ -34,13 +34,21 @@ class Counted(Environment):
         self.closed: list[int] = []
         self.hold = threading.Event()
         self.busy = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
 
     def seed_session(self, task: Any) -> int:
         self.opened.append(len(self.opened))
         return self.opened[-1]
 
+    def close_session(self, session: int) -> Any:
+        self.closed.append(session)
+
     def verify(self, task: Any, response: Any) -> float:
         return 1.0
+
+    def wait_in_a_thread(self) -> None:
+        self.loop.call_soon_threadsafe(self.busy.set)
+        self.hold.wait(DEADLINE_S)
 
 
 class ClosesSlowly(Counted):
@@ -52,28 +60,15 @@ class ClosesSlowly(Counted):
 
 
 class ClosesInThreads(Counted):
-    def setup(self) -> None:
-        super().setup()
-        self.loop = asyncio.get_running_loop()
-
     def close_session(self, session: int) -> None:
-        self.loop.call_soon_threadsafe(self.busy.set)
-        self.hold.wait(DEADLINE_S)
+        self.wait_in_a_thread()
         self.closed.append(session)
 
 
 class SeedsSlowly(Counted):
-    def setup(self) -> None:
-        super().setup()
-        self.loop = asyncio.get_running_loop()
-
     def seed_session(self, task: Any) -> int:
-        self.loop.call_soon_threadsafe(self.busy.set)
-        self.hold.wait(DEADLINE_S)
+        self.wait_in_a_thread()
         return super().seed_session(task)
-
-    def close_session(self, session: int) -> None:
-        self.closed.append(session)
 
 
 def agent(environment: Environment) -> SimpleAgent:
@@ -101,29 +96,19 @@ def run(main: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", [ClosesSlowly, ClosesInThreads, SeedsSlowly])
-def test_a_cancelled_collection_closes_every_session_it_opened(kind: type[Counted]) -> None:
-    async def main() -> Counted:
-        environment = kind(threads=2)
-        await cancelled(asyncio.create_task(collect(TASKS, agent(environment), progress=False)), environment)
-        return environment
-
-    environment = run(main)
-    assert environment.opened
-    assert sorted(environment.closed) == environment.opened
-
-
-@pytest.mark.parametrize("kind", [ClosesSlowly, ClosesInThreads, SeedsSlowly])
-@pytest.mark.parametrize("name", ["rollout", "agent", "verify"])
-def test_a_cancelled_rollout_or_verification_closes_its_session(kind: type[Counted], name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["collect", "rollout", "agent", "verify"])
+def test_a_cancelled_call_closes_every_session_it_opened(kind: type[Counted], call: str, tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
 
     async def main() -> Counted:
-        environment = kind()
-        if name == "verify":
-            await collect(TASKS, SimpleAgent(model=ScriptedModel(answers=["hi"]), environment=Free()), out=path)
+        environment = kind(threads=2)
+        if call == "collect":
+            work = collect(TASKS, agent(environment), progress=False)
+        elif call == "verify":
+            await collect(TASKS, agent(Counted()), out=path, progress=False)
             work = verify(path, environment, progress=False)
         else:
-            work = rollout("q", agent(environment)) if name == "rollout" else agent(environment).run("q")
+            work = rollout("q", agent(environment)) if call == "rollout" else agent(environment).run("q")
         await cancelled(asyncio.create_task(work), environment)
         environment._threads.close()
         return environment
@@ -133,27 +118,15 @@ def test_a_cancelled_rollout_or_verification_closes_its_session(kind: type[Count
     assert sorted(environment.closed) == environment.opened
 
 
-class Free(Environment):
-    def verify(self, task: Any, response: Any) -> float:
-        return 0.0
-
-
 @pytest.mark.slow
-def test_a_second_cancellation_does_not_wait_for_a_session_that_does_not_close() -> None:
-    async def main() -> Counted:
+def test_a_second_cancellation_or_interrupt_does_not_wait_for_a_session_that_does_not_close(tmp_path: Path) -> None:
+    async def cancelled_twice() -> Counted:
         environment = ClosesSlowly()
         call = asyncio.create_task(collect(TASKS, agent(environment), progress=False))
         await cancelled(call, environment, release=False)
         return environment
 
-    environment = run(main)
-    assert environment.opened
-    assert not environment.closed
-
-
-@pytest.mark.slow
-def test_a_second_interrupt_does_not_wait_for_a_session_that_does_not_close(tmp_path: Path) -> None:
-    async def main() -> int:
+    async def interrupted_twice() -> int:
         environment, stop = ClosesSlowly(), Stop()
         settings = CollectSettings(output=tmp_path / "r.jsonl", drain_s=2 * DEADLINE_S)
         async with Scope():
@@ -164,4 +137,6 @@ def test_a_second_interrupt_does_not_wait_for_a_session_that_does_not_close(tmp_
             stop.interrupt()
             return (await call).left
 
-    assert run(main) == len(TASKS)
+    environment = run(cancelled_twice)
+    assert (bool(environment.opened), environment.closed) == (True, [])
+    assert run(interrupted_twice) == len(TASKS)

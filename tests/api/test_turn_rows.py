@@ -66,87 +66,51 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def rows(path: Path) -> dict[str, Json]:
-    return {row["meta"]["key"]: row for row in map(orjson.loads, path.read_bytes().splitlines())}
-
-
 def test_a_row_has_the_turns_of_both_the_rewards_of_steps_and_its_outcome(path: Path):
-    easy, hard = rows(path)["easy/0"], rows(path)["hard/0"]
+    rows = {row["meta"]["key"]: row for row in map(orjson.loads, path.read_bytes().splitlines())}
+    easy, hard = rows["easy/0"], rows["hard/0"]
     assert easy["responses_create_params"]["input"] == [{"role": "user", "content": "Guess a number up to 9."}]
     talk = [(message["role"], message["content"]) for message in easy["output"]]
     assert talk == [("assistant", "1"), ("user", "Too low."), ("assistant", "2"), ("user", "Right.")]
     assert (easy["step_rewards"], easy["terminated"], easy["truncated"]) == ([0.0, 1.0], True, False)
-    assert (easy["reward"], easy["solved"], easy["response"]["content"]) == (1.0, True, "2")
-    assert (easy["meta"]["outcome"], hard["meta"]["outcome"]) == ("finished", "truncated")
-    assert (hard["step_rewards"], hard["terminated"], hard["truncated"]) == ([0.0] * 4, False, True)
-    assert easy["meta"]["timing"]["tools_s"] >= 0
-    names = {span[0] for span in easy["meta"]["timing"]["tree"]}
-    assert names >= {"tool:reset", "tool:step", "model"}
-
-
-def test_facts_and_transcripts_take_them(path: Path):
-    facts = RowFacts(rows(path)["easy/0"])
+    assert (easy["reward"], easy["solved"], easy["meta"]["outcome"]) == (1.0, True, "finished")
+    assert (hard["step_rewards"], hard["truncated"], hard["meta"]["outcome"]) == ([0.0] * 4, True, "truncated")
+    assert {span[0] for span in easy["meta"]["timing"]["tree"]} >= {"tool:reset", "tool:step", "model"}
+    facts = RowFacts(easy)
     assert (facts.turns, facts.tool_calls, facts.answer, facts.token_flaws) == (2, 0, "2", [])
-    text = transcript(rows(path)["hard/0"])
+    text = transcript(hard)
     assert "[assistant]\n  1\n[user]\n  Too low.\n" in text
-    assert "(stopped: truncated)" in text
-    assert "step_rewards: [0.0,0.0,0.0,0.0]" in text
+    assert ("(stopped: truncated)" in text, "step_rewards: [0.0,0.0,0.0,0.0]" in text) == (True, True)
+    assert [finding.name for finding in check(path) if finding.severity == "error"] == []
+    assert [row["meta"]["key"] for row in read(path, "outcome=truncated")] == ["hard/0", "hard/1"]
 
 
-def test_checks_have_nothing_to_say_of_their_form(path: Path):
-    harmless = {"constant-reward", "few-rollouts"}
-    found = {finding.check: finding for finding in check(path)}
-    assert {name for name in found if found[name].severity == "error"} == set()
-    assert found.keys() & {"no-token-ids", "malformed", "empty-answer", "truncated", "out-of-steps"} <= harmless
-
-
-def exported(path: Path, format_: str, **options: Any) -> tuple[list[Json], Any]:
+def exported(path: Path, format_: str, **options: Any) -> list[Json]:
     to = path.with_name(f"{format_}.jsonl")
-    result = export(format_, path, to, overwrite=True, **options)
-    return [orjson.loads(line) for line in to.read_bytes().splitlines()], result
+    export(format_, path, to, overwrite=True, **options)
+    return [orjson.loads(line) for line in to.read_bytes().splitlines()]
 
 
 def test_training_data_ends_with_the_model_and_keeps_the_turns_of_the_user(path: Path):
-    (sft, _), _ = exported(path, "sft")
+    sft, _ = exported(path, "sft")
     said = ["Guess a number up to 9.", "1", "Too low.", "2"]
     assert [message["content"] for message in sft["messages"]] == said
     assert [message["role"] for message in sft["messages"]] == ["user", "assistant", "user", "assistant"]
-    (stopped, *_), _ = exported(path, "sft", where="outcome:truncated")
+    stopped, *_ = exported(path, "sft", where="outcome:truncated")
     assert stopped["messages"][-1] == {"role": "assistant", "content": "4"}
-    (axolotl, *_), _ = exported(path, "axolotl")
-    assert [message["content"] for message in orjson.loads(axolotl["messages"])] == said
-    (sharegpt, *_), _ = exported(path, "sharegpt")
-    assert [turn["from"] for turn in sharegpt["conversations"]] == ["human", "gpt", "human", "gpt"]
-
-
-def test_groups_have_the_ids_of_the_models_turns_alone(path: Path):
-    (easy, hard), _ = exported(path, "grpo")
+    easy, hard = exported(path, "grpo")
     assert [turn["generation_token_ids"] for turn in easy["turns"][0]] == [[1], [2]]
     assert (easy["rewards"], hard["statuses"], hard["stops"]) == ([1.0, 1.0], ["incomplete"] * 2, ["truncated"] * 2)
-
-
-def test_preferences_would_learn_the_user_and_are_not_made(path: Path):
-    with pytest.raises(InputError, match="turns of the user"):
+    with pytest.raises(InputError, match="turns of the user"):  # preferences would learn the user
         exported(path, "dpo")
-
-
-def test_they_are_found_by_their_outcome(path: Path):
-    assert [row["meta"]["key"] for row in read(path, "outcome=truncated")] == ["hard/0", "hard/1"]
-    assert sorted(row["meta"]["key"] for row in read(path, "outcome!=truncated")) == ["easy/0", "easy/1"]
 
 
 def test_metrics_say_which_rollouts_they_count(path: Path, capsys: pytest.CaptureFixture[str]):
     assert metrics(path)["stopped/truncated"] == 2
     result = metrics(path, by="outcome")
     assert result["run"]["outcomes"] == {"finished": 2, "truncated": 2}
-    assert [(group["group"], group["outcomes"]) for group in result["groups"]] == [
-        ("finished", {"finished": 2}),
-        ("truncated", {"truncated": 2}),
-    ]
+    assert [group["outcomes"] for group in result["groups"]] == [{"finished": 2}, {"truncated": 2}]
     assert main(["metrics", str(path), "--by", "agent"]) == 0
-    out = capsys.readouterr().out
-    assert "counted: 2 finished and 2 stopped by a limit (truncated 2)" in out
-    (heads,) = [line.split()[:4] for line in out.splitlines() if line.startswith("agent ")]
-    assert heads == ["agent", "rollouts", "tasks", "stopped"]
+    assert "counted: 2 finished and 2 stopped by a limit (truncated 2)" in capsys.readouterr().out
     assert main(["compare", str(path), str(path)]) == 0
     assert capsys.readouterr().out.count("4 rollouts, 0 failed, 2 stopped by a limit and counted") == 2

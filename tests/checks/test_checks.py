@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import random
 import re
-import subprocess
-import sys
+import warnings
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import (
-    PLANTS,
-    Row,
-    Rows,
-    all_zero,
-    answered,
-    clean,
-    deferred,
-    findings_of,
-    names,
-    never,
-    same_tasks,
-    truncated,
-    twice,
-    uncounted,
-    write,
-)
-from seed_snippets import BROKEN
 
-from velodrome.checks import CHECKS, SEVERITIES, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
+from tests.support import planted
+from tests.support.planted import PLANTS, Row, Rows, answered, clean, findings_of, names, truncated, twice, write
+from tests.support.seed_snippets import BROKEN
+from velodrome.checks import CHECKS, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
 from velodrome.checks.check import RowCheck
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
@@ -56,10 +44,9 @@ def test_a_planted_problem_is_found_where_it_is_and_nothing_else_is(
     assert (one.severity, one.count, one.examples, one.files) == (severity, count, lines, [str(path)] * len(lines))
     assert run_checks(path, only=[name]) == [one]
     assert one.message.isprintable()
-
-
-def test_every_check_has_its_plant():
-    assert {name for name, *_ in PLANTS} | {"failures"} == set(CHECKS)
+    random.Random(1).shuffle(rows)
+    again = [replace(each, examples=[], files=[]) for each in run_checks(write(path, rows))]
+    assert again == [replace(each, examples=[], files=[]) for each in findings]  # but for the lines
 
 
 def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_made_up_for_are_not(tmp_path: Path):
@@ -70,25 +57,11 @@ def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_m
     [one] = run_checks(write(tmp_path / "r.jsonl", clean(79, 1), failures))
     assert (one.name, one.severity, one.count, one.share, one.examples) == ("failures", "warning", 21, 0.21, [])
     assert one.message.endswith("most often (20): model: POST http://127.0.0.1:8000: 500")
+    most = run_checks(write(tmp_path / "r.jsonl", clean(14, 1), failures))
+    assert [(each.name, each.severity) for each in most] == [("failures", "error")]
 
 
-def test_a_run_in_which_most_failed_is_an_error():
-    checks = Checks()
-    for number in range(30):
-        checks.fail(RowFacts({"key": f"x{number}/0", "boundary": "tool", "error": "KeyError"}, failed=True))
-    for row in clean(20, 1):
-        checks.add(RowFacts(row))
-    assert [(one.name, one.severity, one.count) for one in checks.findings()] == [("failures", "error", 30)]
-    assert (checks.rollouts, checks.failed) == (20, 30)
-
-
-@pytest.mark.parametrize("count", [1, 5, 19, 50, 1000])
-@pytest.mark.parametrize("repeats", [1, 8])
-def test_a_clean_run_is_silent_however_small(count: int, repeats: int):
-    assert findings_of(clean(count, repeats)) == []
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(
     count=st.integers(1, 300),
     repeats=st.sampled_from([1, 2, 4, 8]),
@@ -105,22 +78,35 @@ def test_clean_runs_of_all_kinds_are_silent(count: int, repeats: int, seed: int,
     assert set(names(findings_of(rows))) <= allowed
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, -1.0, 2.0]), min_size=1, max_size=10))
-def test_ten_rollouts_say_nothing_about_rewards(rewards: list[float]):
-    rows = clean(len(rewards), 1)
-    for row, reward in zip(rows, rewards, strict=True):
-        row["reward"] = reward
-    assert findings_of(rows) == []
-
-
 def test_few_alike_rewards_are_a_note_some_a_warning_and_many_an_error():
-    severities = []
-    for count in (19, 20, 49, 50, 199, 200):
-        rows = clean(count, 1)
-        all_zero(rows)
-        severities += [worst(findings_of(rows))]
-    assert severities == [None, "info", "info", "warning", "warning", "error"]
+    def severities(reward: float, *counts: int) -> list[str | None]:
+        runs = [clean(count, 1) for count in counts]
+        for rows in runs:
+            planted.rewarded(reward)(rows)
+        return [worst(findings_of(rows)) for rows in runs]
+
+    assert severities(1.0, 19, 20, 49, 50, 199, 200) == [None, "info", "info", "warning", "warning", "error"]
+    assert severities(0.0, 1, 2, 12, 49, 50, 199, 200) == [None, "info", "info", "info", "warning", "warning", "error"]
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+@pytest.mark.parametrize("told_by", ["kind", "fields", "format"])
+def test_a_mix_of_kinds_of_tasks_is_no_reward_by_length_and_one_within_them_is(repeats: int, told_by: str):
+    """JSON answers are longer, and right more often."""
+    chance, rows = random.Random(5), clean(400, repeats)
+    for place, row in enumerate(rows):
+        json = place // repeats % 2
+        answered(row, "x" * (3000 * json + chance.randrange(600)))
+        row["reward"] = float(chance.random() < 0.1 + 0.8 * json)
+        if told_by == "format":
+            row["responses_create_params"]["text"] = {"format": {"type": "json_schema" if json else "text"}}
+        else:
+            row[("kind" if told_by == "kind" else f"schema {json}")] = "json" if json else "prose"
+    assert names(findings_of(rows, only=["reward-length"])) == []
+    for row in rows:
+        row["reward"] = float(len(row["response"]["content"]) % 3000 > 300)
+    [found] = findings_of(rows if repeats > 1 else rows[::2], only=["reward-length"])  # without repeats: of one kind
+    assert f"of the same {'kind' if repeats == 1 else 'task'}" in found.message
 
 
 def scaled(scale: float, shift: float = 0.0) -> Callable[[Row], None]:
@@ -138,53 +124,43 @@ def one_prompt(row: Row) -> None:
     row["responses_create_params"]["input"] = "Play the game."
 
 
-@pytest.mark.parametrize(
-    ("rows", "change", "expected"),
-    [
+def test_what_only_looks_like_a_problem_is_none():
+    cases: list[tuple[Rows, Callable[[Row], None], list[Any]]] = [
         (clean(), scaled(20, 100), [("reward-outliers", "info")]),  # all beyond ten: that is a scale and no mistake
         (clean(400, 1, pass_rate=0.04), scaled(9), []),  # a second mode is no outlier
         (clean(), scaled(0.5), []),  # repeats that differ teach something, even if none passes
         (clean(), short_answer, []),  # short answers may be the same
         (clean(100, 1), one_prompt, []),  # tasks with one prompt and other fields are not the same
-    ],
-    ids=["scale", "second mode", "none passes", "short", "one prompt"],
-)
-def test_what_only_looks_like_a_problem_is_none(rows: Rows, change: Callable[[Row], None], expected: list[Any]):
-    for row in rows:
-        change(row)
-    assert [(one.name, one.severity) for one in findings_of(rows)] == expected
+    ]
+    for rows, change, expected in cases:
+        for row in rows:
+            change(row)
+        assert [(one.name, one.severity) for one in findings_of(rows)] == expected
 
 
 def test_findings_can_be_asked_for_at_any_time_and_the_worst_come_first():
     rows: Rows = clean()
-    uncounted(rows)
+    planted.uncounted(rows)
     truncated(rows)
     twice(rows)
     checks = Checks()
     for index, row in enumerate(rows):
         checks.add(RowFacts(row))
-        if index in (10, 100):
+        if index == 100:
             checks.findings()
-    findings = checks.findings()
-    assert names(findings) == ["duplicate-keys", "truncated", "no-token-counts"]
-    assert findings == checks.findings() == findings_of(rows)
+    assert names(checks.findings()) == ["duplicate-keys", "truncated", "no-token-counts"]
+    assert checks.findings() == findings_of(rows)
 
 
 def test_the_short_form_has_errors_and_warnings_and_names_the_notes():
     rows: Rows = clean()
     truncated(rows)
-    uncounted(rows)
-    deferred(rows)
-    assert short(findings_of(rows)) == [
+    planted.uncounted(rows)
+    planted.deferred(rows)
+    assert short(findings_of(rows), Path("r.jsonl")) == [
         "warning: truncated: 15 of 200 answers (7.5%) are cut off by the token limit",
-        "and 2 notes (deferred, no-token-counts)",
+        "and 2 notes (deferred, no-token-counts); velo check r.jsonl shows them",
     ]
-    assert (
-        short(findings_of(rows), Path("r.jsonl"))[-1]
-        == "and 2 notes (deferred, no-token-counts); velo check r.jsonl shows them"
-    )
-    assert short([]) == []
-    assert short([one for one in findings_of(rows) if one.severity == "info"]) == []
     many = [Finding(f"n{n}", "error", "m", 1, 0.1, [], "a") for n in range(7)]
     assert short(many) == [*(f"error: n{n}: m" for n in range(5)), "and 2 more"]
 
@@ -193,27 +169,26 @@ def test_the_end_of_a_collection_asks_for_what_the_collector_does_not_see_to_its
     assert set(CHECKS) - WHILE_COLLECTING == {"duplicate-keys", "duplicate-tasks"}
     rows: Rows = clean()
     twice(rows)
-    same_tasks(rows)
+    planted.same_tasks(rows)
     assert findings_of(rows, only=WHILE_COLLECTING) == []
-    never(rows)
+    planted.never(rows)
     assert names(findings_of(rows, only=WHILE_COLLECTING)) == ["never-passes"]
     assert findings_of(rows, only=WHILE_COLLECTING, by_task=False) == []
 
 
 SEED_002_ALIKE = """
 import json
-rewards = [
-    json.loads(line)['reward']
-    for line in open('rollouts.jsonl')
-]
+rewards = [json.loads(line)['reward'] for line in open('rollouts.jsonl')]
 if min(rewards) == max(rewards):
     print("Warning: All rewards identical, check verification logic")
 """
 
 
 def seed_says(snippet: str, folder: Path) -> str:
-    command = [sys.executable, "-W", "ignore", "-X", "utf8", "-c", snippet]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+    with chdir(folder), redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it leaves its file to be closed
+        exec(snippet, {})
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["rollouts", "as the seed has them"])
@@ -227,15 +202,11 @@ def test_seed_002_and_the_checks_agree_on_which_lines_are_broken(tmp_path: Path,
         rows = [{"response": row["response"], "reward": row["reward"]} for row in rows]
         del rows[80]["response"]["content"], rows[81]["response"], rows[82]["reward"]
     path = write(tmp_path / "rollouts.jsonl", rows)
-    seed = {"Empty response": set(), "Error response": set(), "Unusual reward": set()}
-    for line, kind in re.findall(r"Line (\d+): (\w+ \w+)", seed_says(BROKEN, tmp_path)):
-        seed[kind].add(int(line) + 1)
+    said = re.findall(r"Line (\d+): (\w+) \w+", seed_says(BROKEN, tmp_path))
     ours = {one.name: set(one.examples) for one in run_checks(path)}
-    assert seed == {
-        "Empty response": ours["empty-answers"],
-        "Error response": ours["error-answers"],
-        "Unusual reward": ours["reward-outliers"],
-    }
+    kinds = {"Empty": "empty-answers", "Error": "error-answers", "Unusual": "reward-outliers"}
+    seed = {name: {int(line) + 1 for line, each in said if each == kind} for kind, name in kinds.items()}
+    assert seed == {name: ours[name] for name in kinds.values()}
     assert [len(lines) for lines in seed.values()] == [4 if bare else 2, 3, 3]
 
 
@@ -250,14 +221,6 @@ def test_seed_002_and_the_checks_agree_on_whether_rewards_are_identical(tmp_path
     assert ("All rewards identical" in seed_says(SEED_002_ALIKE, tmp_path)) == bool(alike) == (reward is not None)
 
 
-def test_every_check_says_what_it_is_about_and_what_to_do():
-    for name, check in CHECKS.items():
-        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
-        assert check.severity in SEVERITIES
-        assert check.about
-        assert check.advice
-
-
 def test_a_check_that_could_report_worse_than_its_severity_is_refused():
     with pytest.raises(InputError, match='severity is "info"'):
         type("Own", (RowCheck,), {"severity": "info", "warning": 0.5})
@@ -266,12 +229,9 @@ def test_a_check_that_could_report_worse_than_its_severity_is_refused():
 
 def test_every_check_has_a_heading_and_every_heading_is_a_check():
     page = (DOCS / "checks.md").read_text()
-    sections = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n#|\Z)", page, re.MULTILINE | re.DOTALL))
-    assert list(sections) == list(CHECKS)
-    headings = {name: re.match(r"\*Up to (\w+)\.\*", text) for name, text in sections.items()}
-    assert {name: match and match[1] for name, match in headings.items()} == {
-        name: check.severity for name, check in CHECKS.items()
-    }
+    headings = re.findall(r"^### (\S+)\n\n\*Up to (\w+)\.\*", page, re.MULTILINE)
+    assert headings == [(name, check.severity) for name, check in CHECKS.items()]
+    assert len(headings) == len(re.findall("^### ", page, re.MULTILINE))
 
 
 def played(rows: Rows) -> Rows:
@@ -294,33 +254,21 @@ def returns_of(kind: str) -> Rows:
 @pytest.mark.parametrize(
     ("kind", "of_answers"),
     [
-        ("solved", {"constant-reward", "reward-outliers", "always-passes", "no-token-counts", "slow-rollouts"}),
-        ("hopeless", {"all-zero", "never-passes", "no-token-counts", "slow-rollouts"}),
-        ("one", {"all-one", "always-passes", "no-token-counts", "slow-rollouts"}),
-        ("many", {"reward-outliers", "no-token-counts", "slow-rollouts"}),
+        ("solved", {"constant-reward", "reward-outliers", "always-passes"}),
+        ("hopeless", {"all-zero", "never-passes"}),
+        ("one", {"all-one", "always-passes"}),
+        ("many", {"reward-outliers"}),
     ],
 )
 def test_what_would_be_odd_of_answers_is_not_of_episodes(kind: str, of_answers: set[str]):
-    assert set(names(findings_of(returns_of(kind)))) == of_answers
+    assert set(names(findings_of(returns_of(kind)))) == {*of_answers, "no-token-counts", "slow-rollouts"}
     assert findings_of(played(returns_of(kind))) == []
 
 
-def test_the_steps_of_an_episode_are_not_the_length_of_an_answer():
-    rows: Rows = clean(120, repeats=1)
-    for number, row in enumerate(rows):
-        row["reward"] = number / 120
-        row["output"] = [{"role": "assistant", "content": "x" * (number + 1)}]
-    assert names(findings_of(rows)) == ["reward-length"]
-    assert findings_of(played(rows)) == []
-
-
-def test_an_episode_whose_return_is_no_number_or_that_is_there_twice_is_found():
+def test_an_episode_whose_return_is_no_number_or_that_is_there_twice_is_found_and_answers_beside_them_too():
     rows = played(clean(40))
     rows[3]["reward"] = "much"
     assert set(names(findings_of([*rows, rows[0]]))) == {"bad-reward", "duplicate-keys"}
-
-
-def test_episodes_do_not_hide_what_is_odd_of_the_answers_beside_them():
-    rows: Rows = clean(240)
-    all_zero(rows)
-    assert "all-zero" in names(findings_of([*rows, *played(clean(240, pass_rate=0.5))]))
+    answers: Rows = clean(240)
+    planted.all_zero(answers)
+    assert "all-zero" in names(findings_of([*answers, *played(clean(240))]))

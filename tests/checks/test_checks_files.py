@@ -1,9 +1,7 @@
-"""Whatever stands in files, the checks read on; every row costs the same, in time and in memory."""
+"""Whatever stands in files, the checks read on; every row costs the same memory."""
 
 from __future__ import annotations
 
-import json
-import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import TOOLS, Row, Rows, all_zero, answered, clean, findings_of, names, truncated, write
 
+from tests.support.planted import Row, Rows, answered, clean, names, truncated, write
 from velodrome.checks import Checks, read_checks, run_checks
-from velodrome.checks import thresholds as at
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
@@ -33,7 +30,7 @@ PLACES = ["reward", "output", "response", "usage", "meta", "responses_create_par
           "output.2.content"]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(place=st.sampled_from(PLACES), value=JSON)
 def test_a_hostile_row_never_raises_and_the_others_are_still_read(place: str, value: Any):
     rows = clean(3, 1)
@@ -50,11 +47,13 @@ def test_a_hostile_row_never_raises_and_the_others_are_still_read(place: str, va
     assert {line for finding in findings for line in finding.examples} <= {2, 3}
 
 
-@settings(max_examples=60, deadline=None)
-@given(failure=st.dictionaries(st.sampled_from(["key", "boundary", "error"]), JSON) | JSON)
-def test_a_hostile_failure_never_raises(tmp_path_factory: pytest.TempPathFactory, failure: Any):
-    path = write(tmp_path_factory.mktemp("f") / "r.jsonl", clean(1, 1), [json.dumps(failure).encode() + b"\n"])
-    assert all(finding.name == "failures" for finding in run_checks(path))
+@settings(max_examples=40)
+@given(failure=st.dictionaries(st.sampled_from(["key", "boundary", "error"]), JSON))
+def test_a_hostile_failure_never_raises(failure: Any):
+    checks = Checks()
+    checks.add(RowFacts(clean(1, 1)[0]))
+    checks.fail(RowFacts(failure, failed=True))
+    assert all(finding.name == "failures" for finding in checks.findings())
 
 
 DEEP = b'{"output":' + b"[" * 900 + b"]" * 900 + b"}\n"
@@ -66,26 +65,18 @@ DEEP = b'{"output":' + b"[" * 900 + b"]" * 900 + b"}\n"
         (DEEP, "schema"),
         (b"[" * 100_000 + b"]" * 100_000 + b"\n", "unreadable-lines"),
         (b'{"a":NaN,"b":' + b"[" * 100_000 + b"\n", "unreadable-lines"),
-        (b'{"reward":1,"meta":{"key":"\\ud800"}}\n', "schema"),
         (b'{"reward":1e999}\n', "bad-reward"),
         (b'{"reward":' + b"9" * 400 + b',"x":NaN}\n', "bad-reward"),
         (b'{"reward":1,"x":NaN,"output":[{"role":"tool","name":"\\ud800","content":"error"}]}\n', "schema"),
         (b'{"x":"' + b"y" * 2_000_000 + b'"}\n', "schema"),
+        (b"x" * (MAX_LINE_BYTES + 2) + b"\n", "unreadable-lines"),
     ],
-    ids=["deep", "deeper", "deep-nan", "surrogate", "large", "larger", "loose-surrogate", "long"],
+    ids=["deep", "deeper", "deep-nan", "large", "larger", "loose-surrogate", "long", "too long"],
 )
-def test_a_hostile_line_is_a_finding(tmp_path: Path, line: bytes, name: str):
-    path = write(tmp_path / "r.jsonl", [*clean(3, 1), line, *clean(6, 1)[3:]])
-    findings = run_checks(path)
-    assert [finding.examples for finding in findings if finding.name == name] == [[4]]
-
-
-def test_a_line_that_is_too_long_to_read_is_reported_and_the_rest_is_read(tmp_path: Path):
-    rows = clean(6, 1)
-    checks = read_checks(write(tmp_path / "r.jsonl", [*rows[:3], b"x" * (MAX_LINE_BYTES + 2) + b"\n", *rows[3:]]))
-    [finding] = checks.findings()
-    assert (finding.name, finding.examples, checks.rollouts) == ("unreadable-lines", [4], 6)
-    assert finding.message == "1 of 7 lines (14%) cannot be read: longer than 32 MiB"
+def test_a_hostile_line_is_a_finding_and_the_rest_is_read(tmp_path: Path, line: bytes, name: str):
+    checks = read_checks(write(tmp_path / "r.jsonl", [*clean(3, 1), line, *clean(6, 1)[3:]]))
+    assert [finding.examples for finding in checks.findings() if finding.name == name] == [[4]]
+    assert checks.rollouts == (6 if name == "unreadable-lines" else 7)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
@@ -102,24 +93,6 @@ def test_a_compressed_file_is_checked_the_same_and_a_last_line_that_is_being_wri
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
     [torn] = run_checks(path)
     assert (torn.name, torn.severity, torn.examples) == ("unreadable-lines", "info", [4])
-    assert torn.message == "the last line is not whole: it is being written, or was torn"
-
-
-def test_one_bad_byte_in_a_compressed_file_costs_one_rollout_and_is_told_in_bytes(tmp_path: Path):
-    path = tmp_path / "r.jsonl.zst"
-    frames = [pack(encode(row)) for row in clean(400, 1)]
-    data = bytearray(b"".join(frames))
-    data[sum(map(len, frames[:50])) + 1] ^= 0xFF
-    path.write_bytes(data)
-    checks = read_checks(path)
-    [finding] = checks.findings()
-    assert (checks.rollouts, finding.name, finding.severity) == (399, "unreadable-lines", "error")
-    assert (finding.count, finding.examples) == (1, [51])
-    assert finding.share == round(len(frames[50]) / len(data), 6)
-    assert finding.message == (
-        f"{len(frames[50])} of {len(data):,} bytes (0.3%) cannot be decompressed, in 1 place; "
-        "how many rollouts were there is not known"
-    )
 
 
 def test_damaged_bytes_of_several_files_and_lines_that_are_none_are_told_apart(tmp_path: Path):
@@ -127,27 +100,21 @@ def test_damaged_bytes_of_several_files_and_lines_that_are_none_are_told_apart(t
     first, second = tmp_path / "a.jsonl.zst", tmp_path / "b.jsonl.zst"
     first.write_bytes(b"".join(map(pack, rows)))
     second.write_bytes(pack(rows[0]) + b"garbage" + pack(b"{\n") + pack(rows[1]) + b"garbage")
-    reports = [(one.message.partition(", in")[0], one.examples, one.files) for one in run_checks(first, second)]
-    size = second.stat().st_size
-    assert reports == [
-        (f"14 of {size:,} bytes ({14 / size:.1%}) cannot be decompressed", [2, 5], [str(second)] * 2),
-        (
-            "1 of 9 lines (11%) cannot be read: not JSON: unexpected end of data: line 2 column 1 (char 2)",
-            [3],
-            [str(second)],
-        ),
-    ]
+    checks = read_checks(first, second)
+    bad_bytes, bad_line = checks.findings()
+    assert (checks.rollouts, [*bad_bytes.files, *bad_line.files]) == (8, [str(second)] * 3)
+    assert (bad_bytes.message.startswith("14 of "), bad_bytes.examples) == (True, [2, 5])
+    assert (bad_line.message.startswith("1 of 9 lines (11%) cannot be read: not JSON"), bad_line.examples) == (
+        True,
+        [3],
+    )
 
 
 def test_a_file_or_a_check_that_is_not_there_is_a_mistake_that_names_the_nearest(tmp_path: Path):
     with pytest.raises(InputError, match="cannot be read"):
         run_checks(tmp_path / "none.jsonl")
-    with pytest.raises(InputError) as caught:
-        run_checks(write(tmp_path / "r.jsonl", clean(1)), only=["all-zeros", "what"])
-    assert caught.value.problems == (
-        "there is no check 'all-zeros'; did you mean \"all-zero\"?",
-        "there is no check 'what'; velo check --list names them",
-    )
+    with pytest.raises(InputError, match="there is no check 'all-zeros'; did you mean \"all-zero\""):
+        run_checks(write(tmp_path / "r.jsonl", clean(1)), only=["all-zeros"])
 
 
 def test_lines_of_several_files_are_told_with_their_files_and_keys_may_be_the_same_in_them(tmp_path: Path):
@@ -157,10 +124,8 @@ def test_lines_of_several_files_are_told_with_their_files_and_keys_may_be_the_sa
     none = write(tmp_path / "none.jsonl", [])
     write(second, [*rows, rows[0]])
     findings = {one.name: (one.count, one.examples, one.files) for one in run_checks(none, first, second, first)}
-    assert findings == {
-        "error-answers": (2, [3, 4], [str(second)] * 2),
-        "duplicate-keys": (1, [41], [str(second)]),
-    }
+    twice = (1, [41], [str(second)])
+    assert findings == {"error-answers": (2, [3, 4], [str(second)] * 2), "duplicate-keys": twice}
 
 
 def test_the_tasks_of_shards_are_one(tmp_path: Path):
@@ -172,41 +137,6 @@ def test_the_tasks_of_shards_are_one(tmp_path: Path):
     assert names(run_checks(*shards)) == ["never-passes"]
 
 
-def steps(count: int) -> int:
-    """Lines of our code that are run for so many rollouts, each with a problem of its own and of a new task."""
-    rows: Rows = clean(count, 1)
-    for row in rows:
-        row["reward"] = 11.0
-        row["output"] += row["output"][:2] * 3
-        row["output"][0]["tool_calls"][0]["name"] = f"made-up-{row['id']}"
-        row["output"][1] |= {"name": f"made-up-{row['id']}", "content": "error"}
-        row["responses_create_params"] = {"input": "the same", "tools": TOOLS}
-    total = 0
-
-    def count_lines(frame: Any, event: str, _: Any) -> Any:
-        nonlocal total
-        if "checks" not in frame.f_code.co_filename:
-            return None
-        total += 1
-        return count_lines
-
-    before = sys.gettrace()
-    sys.settrace(count_lines)
-    try:
-        checks = Checks()
-        for number, row in enumerate(rows):
-            checks.fail(RowFacts({"key": f"f{number}/0", "error": "x" * (number % 500)}, failed=True))
-            checks.add(RowFacts(row))
-        checks.findings()
-    finally:
-        sys.settrace(before)
-    return total
-
-
-def test_twice_the_rollouts_take_twice_the_steps():
-    assert steps(1000) / steps(500) < 2.2
-
-
 def test_memory_does_not_grow_with_rollouts_but_for_sixteen_bytes_for_a_key_and_eight_for_an_answer():
     rows = clean(200, 8)
     for row in rows:
@@ -214,29 +144,17 @@ def test_memory_does_not_grow_with_rollouts_but_for_sixteen_bytes_for_a_key_and_
 
     def taken(rounds: int) -> int:
         tracemalloc.start()
-        try:
-            checks = Checks()
-            for index in range(rounds):
-                for row in rows:
-                    task = row["id"]
-                    row["meta"]["key"] = f"{task}/{index}"
-                    checks.add(RowFacts(row))
-            return tracemalloc.get_traced_memory()[0]
-        finally:
-            tracemalloc.stop()
+        checks = Checks()
+        for index in range(rounds):
+            for row in rows:
+                row["meta"]["key"] = f"{row['id']}/{index}"
+                checks.add(RowFacts(row))
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return size
 
-    few, many = taken(5), taken(20)
-    assert (many - few) / (15 * len(rows)) < 28
-
-
-def test_of_too_many_tasks_some_are_remembered_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(at, "MOST_TASKS", 60)
-    rows = clean(400, 4)
-    all_zero(rows)
-    [finding] = findings_of(rows, only=["never-passes"])
-    tasks, _, rest = finding.message.partition(" never")[0].partition(" tasks ")
-    assert (tasks, rest) == (f"{finding.count} of {finding.count}", "(100%) (of those looked at, chosen by their id)")
-    assert 20 < finding.count <= 60
+    few, many = taken(4), taken(12)
+    assert (many - few) / (8 * len(rows)) < 28
 
 
 @pytest.mark.parametrize("count", [3, 110_000])

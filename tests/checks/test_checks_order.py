@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import velodrome.checks.thresholds as at
-from tests.checks.planted import PLANTS, Row, Rows, clean, names, write
+from tests.support.planted import Row, Rows, clean, names, write
 from velodrome.checks import run_checks
 
 ORDERS = 2
@@ -29,13 +29,6 @@ def findings(path: Path, rows: Rows, failures: Rows = ()) -> list[str]:
         chance.shuffle(failures)
     result: list[str] = first[1]
     return result
-
-
-@pytest.mark.parametrize("plant", [each[2] for each in PLANTS], ids=[each[0] for each in PLANTS])
-def test_each_problem_is_found_alike_in_any_order(tmp_path: Path, plant: Any):
-    rows: Rows = clean(200)
-    plant(rows)
-    assert findings(tmp_path / "r.jsonl", rows)
 
 
 def test_most_repeats_are_compared_whichever_comes_first(tmp_path: Path):

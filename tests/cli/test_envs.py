@@ -20,18 +20,16 @@ def test_an_environment_of_ones_own_is_listed_with_its_config_wherever_that_is(v
 
 
 def test_one_environment_is_described_with_its_tools_fields_settings_answers_and_an_example(velo: Any):
-    lines = velo("envs", "example_single_tool_call", "--cost").out.splitlines()
+    lines = velo("envs", "example_single_tool_call").out.splitlines()
     assert lines[0] == "example_single_tool_call (built in)"
     assert "  get_weather(city: string): Look up the weather in a city." in lines
     assert "  city: text" in lines
     assert "12 example tasks with 12 reference answers, 36 wrong answers, 72 cheats" in lines
-    assert any(line.startswith("cost  verify: ") for line in lines)
     game = velo("envs", "blackjack").out
     assert "  prompt: (the environment speaks first)\n" in game
     described = json.loads(velo("envs", "math_with_judge", "--json").out)
     assert described["origin"] == "built in"
     assert "fast_mode" in [name for name, _ in described["settings"]]
-    assert "cost" not in described
 
 
 def test_the_list_as_json_and_a_name_that_is_not_there(velo: Any):

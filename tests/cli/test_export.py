@@ -33,28 +33,19 @@ def rollouts(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_came_of_it_is_json_and_notes_go_to_stderr(rollouts: str, tmp_path: Path, capsys: Capture):
-    to = tmp_path / "data"
-    assert main(["export", "sft", rollouts, "--to", str(to), "--split", "train=1,test=1", "--shuffle"]) == 0
-    out, err = capsys.readouterr()
-    assert orjson.loads(out) == {
-        "format": "sft",
-        "rollouts": 3,
-        "chosen": 2,
-        "unfit": 0,
-        "unfit_reasons": {},
-        "duplicates": 0,
-        "changed": 0,
-        "records": {str(to / "train.jsonl"): 1, str(to / "test.jsonl"): 1},
-        "card": str(to / "README.md"),
-    }
-    assert "rollouts.jsonl:4" in err
-    assert "train 0.5, test 0.5" in err
-
-
-def test_the_settings_of_a_format_reach_it(rollouts: str, tmp_path: Path):
+def test_what_came_of_it_is_json_and_the_settings_of_the_format_reach_it(
+    rollouts: str, tmp_path: Path, capsys: Capture
+):
     to = tmp_path / "dpo.jsonl"
     assert main(["export", "dpo", rollouts, "--to", str(to), "--pairs", "3", "--margin", "0.5", "--uses", "2"]) == 0
+    out, err = capsys.readouterr()
+    result = orjson.loads(out)
+    assert {name: result[name] for name in ("format", "rollouts", "records")} == {
+        "format": "dpo",
+        "rollouts": 3,
+        "records": {str(to): 1},
+    }
+    assert "rollouts.jsonl:4" in err
     [pair] = [orjson.loads(line) for line in to.read_bytes().splitlines()]
     assert (pair["chosen"][0]["content"], pair["rejected"][0]["content"]) == ("Hello from a/0", "Hello from a/1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ import orjson
 import pytest
 
 from velodrome.cli import main as cli
+from velodrome.collector.settings import CollectSettings
 from velodrome.errors import InputError, ServerError, StorageError
+from velodrome.exchange.data.generating import GenerateOptions
 
 
 @pytest.mark.parametrize("argv", [[], ["-h"], ["--help"], ["help"], ["-v"]])
@@ -35,10 +38,6 @@ def test_a_verb_nobody_knows_is_answered_with_the_nearest(velo: Any):
     near, far = velo("colect"), velo("zzz")
     assert (near.code, "'collect'" in near.err) == (2, True)
     assert (far.code, "velo --help" in far.err) == (2, True)
-
-
-def test_the_version_is_printed(velo: Any):
-    assert velo("--version").out.strip().replace(".", "").isalnum()
 
 
 def ends(error: BaseException | int) -> Callable[[Sequence[str]], int]:
@@ -126,18 +125,23 @@ def test_a_mistake_on_the_command_line_is_exit_code_two_and_one_line_each(collec
     assert not (tmp_path / "r.jsonl").exists()
 
 
-def test_an_agent_by_number_is_a_name_nobody_has(collect: Any):
-    done = collect(["36"], "+agent_name=123")
-    assert done.code == 2
-    assert "calculator_simple_agent" in done.err
-
-
 def test_without_an_output_one_is_made_from_the_inputs_name_in_this_folder(collect: Any, tmp_path: Path):
     assert collect(["36"], "~output_jsonl_fpath").code == 0
     assert (tmp_path / "t.rollouts.jsonl").exists()
 
 
-@pytest.mark.parametrize("output", ["t.jsonl", "out.json", "folder.jsonl", "pipe.jsonl", "x" * 300 + ".jsonl"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "t.jsonl",
+        "out.json",
+        "folder.jsonl",
+        "pipe.jsonl",
+        "q.failures.jsonl",
+        "q.notes.jsonl.zst",
+        "x" * 300 + ".jsonl",
+    ],
+)
 def test_an_output_that_cannot_be_one_is_refused(collect: Any, tmp_path: Path, output: str):
     (tmp_path / "folder.jsonl").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")
@@ -152,3 +156,37 @@ def test_an_input_that_is_none_or_would_be_written_over_is_refused(collect: Any,
     done = collect(["36"], f"+input_jsonl_fpath={name}" if name else "~input_jsonl_fpath")
     assert (done.code, done.err.startswith(f"velo: {name or 'no input'}: ")) == (2, True)
     assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_more_repeats_than_a_plan_can_hold_are_refused(collect: Any):
+    done = collect(["36"], f"+num_repeats={10**15}")
+    assert (done.code, done.err) == (2, f"velo: num_repeats: expected a whole number up to 1000000, not {10**15}\n")
+
+
+@pytest.mark.parametrize(("verb", "settings"), [("collect", CollectSettings), ("data generate", GenerateOptions)])
+def test_more_workers_than_a_machine_holds_are_refused(verb: str, settings: Any):
+    values = {} if settings is CollectSettings else {"n": 1, "output": Path("t.jsonl")}
+    assert settings.read({**values, "num_workers": 256}, verb)
+    with pytest.raises(InputError, match=r"num_workers: expected a whole number .*256"):
+        settings.read({**values, "num_workers": 257}, verb)
+
+
+@pytest.mark.slow
+def test_sigterm_leaves_no_half_file_of_a_verb_that_writes_one(tmp_path: Path):
+    code = """
+import os, signal, sys
+from pathlib import Path
+from types import SimpleNamespace
+from velodrome.cli.main import guarded
+from velodrome.records.outfile import OutFile
+
+def run(words):
+    with OutFile(Path("big.jsonl")) as file:
+        file.write(b"half")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.modules["velodrome.cli.half"] = SimpleNamespace(run=run)
+sys.exit(guarded("half", [], False))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (143, b"", [])

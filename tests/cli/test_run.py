@@ -9,9 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-import running
 
-from velodrome.cli.status import table
+from tests.support import running
 
 TOKEN = "a-token-of-ours"
 
@@ -109,12 +108,6 @@ def test_the_token_is_in_no_argument_no_environment_and_no_answer(session: Any):
     assert [text for text in shown if TOKEN in text] == []
 
 
-def test_a_second_run_on_the_same_head_port_is_one_line(session: Any, with_servers: Any):
-    done = with_servers("run", running.calculator(session.cwd))
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert f"head_server: cannot listen on 127.0.0.1:{session.port}" in done.err
-
-
 def test_beyond_loopback_without_a_token_every_server_is_named_and_none_started(velo: Any, tmp_path: Path):
     done = velo(
         "run", running.calculator(tmp_path), "+default_host=0.0.0.0", f"+head_server.port={running.free_port()}"
@@ -133,12 +126,3 @@ def test_without_servers_a_collection_is_embedded_and_says_so(velo: Any, tmp_pat
     assert (without.code, place in without.err, "config_paths" in without.err) == (2, True, True)
     status = velo("status", f"+head_server.port={port}")
     assert (status.code, status.out, place in status.err) == (1, "", True)
-
-
-def test_a_table_is_aligned_and_lists_the_pids_of_workers():
-    rows = [
-        {"name": "a", "type": "t", "status": "ok", "url": "u", "pid": 1, "pids": [1, 2], "uptime_s": 3.7, "restarts": 0}
-    ]
-    assert table(rows) == (
-        "name  type  status  url  pid  uptime_s  restarts\na     t     ok      u    1,2         4         0"
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.support.screens import Screen
 from velodrome.cli.main import main
 from velodrome.records.zst import pack
 
@@ -33,9 +35,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("which", "key"), [([], "a/0"), (["1"], "a/0"), (["2"], "2/0"), (["c/1"], "c/1"), (["4"], "c/1")]
-)
+@pytest.mark.parametrize(("which", "key"), [([], "a/0"), (["1"], "a/0"), (["2"], "2/0"), (["c/1"], "c/1")])
 def test_a_rollout_is_found_by_its_place_or_its_key(
     file: Path, capsys: pytest.CaptureFixture[str], which: list[str], key: str
 ):
@@ -46,81 +46,55 @@ def test_a_rollout_is_found_by_its_place_or_its_key(
 def test_all_of_them_are_shown_and_what_is_no_rollout_is_named(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["show", str(file), "--all"]) == 0
     out, err = capsys.readouterr()
-    assert out == shown("a/0") + shown("2/0") + shown("c/1")
-    assert err == f"{file}:4: not a rollout: the line is not a JSON object\n"
+    assert (out, f"{file}:4: " in err) == (shown("a/0") + shown("2/0") + shown("c/1"), True)
+    assert main(["show", str(file), "zz/0"]) == 2
+    assert f"{file}: no rollout 'zz/0'" in capsys.readouterr().err
 
 
-OF_A_WRONG_TYPE = "of a wrong type (docs/rollouts.md names every field)"
+def test_a_filter_chooses_and_a_list_has_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({**row(f"a/{at}"), "reward": float(at)}) + b"\n" for at in range(3)))
+    path.with_name("r.failures.jsonl").write_bytes(orjson.dumps({"key": "b/0", "boundary": "model", "error": "503"}))
+    assert main(["show", str(path), "--where", "reward>1"]) == 0
+    assert capsys.readouterr().out.startswith("─── a/2\n")
+    assert main(["show", str(path), "--where", "-reward=1", "--list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["a/0", "0", "It", "is", "36."],
+        ["a/2", "2", "It", "is", "36."],
+        ["b/0", "failed", "model:", "503"],
+    ]
+    assert main(["show", str(path), "--where", "rewrad>1"]) == 2
+    assert 'did you mean "reward"?' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_on_a_terminal_several_rollouts_open_in_the_pager(file: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "velodrome.cli.main", "show", str(file), "--all"]
+    with Screen(command, cwd=tmp_path, columns=100, env={"PAGER": "sed s/^/paged:/"}) as screen:
+        screen.wait_for("paged:─── c/1")
+        assert screen.end() == 0
 
 
 @pytest.mark.parametrize(
-    ("line", "flaw"),
+    ("line", "place"),
     [
-        (b"[1]", "the line is not a JSON object"),
-        (b"{", "the line is not JSON"),
-        (b'{"output":["x"]}', f"output {OF_A_WRONG_TYPE}"),
-        (b'{"output":"xy","meta":[1]}', f"output, meta {OF_A_WRONG_TYPE}"),
-        (b'{"output":[{"role":"assistant","tool_calls":[1]}]}', f"output.tool_calls {OF_A_WRONG_TYPE}"),
-        (b'{"output":[{"role":"assistant","refusal":[1]}]}', f"output.refusal {OF_A_WRONG_TYPE}"),
-        (b'{"meta":{"timing":{"total_s":"long"}}}', f"meta.timing.total_s {OF_A_WRONG_TYPE}"),
-        (b'{"meta":{"scored":5}}', f"meta.scored {OF_A_WRONG_TYPE}"),
-        (b'{"responses_create_params":[1]}', f"responses_create_params {OF_A_WRONG_TYPE}"),
-        (
-            b'{"responses_create_params":{"instructions":[1]}}',
-            f"responses_create_params.instructions {OF_A_WRONG_TYPE}",
-        ),
+        (b"[1]", "object"),
+        (b"{", "JSON"),
+        (b'{"output":"xy","meta":[1]}', "output, meta "),
+        (b'{"output":[{"role":"assistant","tool_calls":[1]}]}', "output.tool_calls "),
+        (b'{"meta":{"timing":{"total_s":"long"}}}', "meta.timing.total_s "),
+        (b'{"responses_create_params":{"instructions":[1]}}', "responses_create_params.instructions "),
     ],
 )
 def test_a_line_that_is_no_rollout_is_a_mistake_of_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes, flaw: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes, place: str
 ):
     path = tmp_path / "r.jsonl"
     path.write_bytes(line + b"\n")
     assert main(["show", str(path)]) == 2
-    assert capsys.readouterr() == ("", f"velo: {path}:1: not a rollout: {flaw}\n")
-
-
-def test_a_rollout_with_nan_in_it_is_found_by_its_key_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(b'{"meta":{"key":"a/0","scored":["speed"]},"reward":NaN,"speed":Infinity}\n')
-    assert main(["show", str(path), "a/0"]) == 0
-    assert capsys.readouterr().out == "─── a/0\n[score]\n  reward: NaN\n  speed: Infinity\n"
-
-
-def test_every_repeat_of_a_task_is_shown_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "r.jsonl"
-    keys = ["a/0", "b/0", "a/x/0", "a/1", "7/0", "7/1"]
-    path.write_bytes(b"".join(orjson.dumps(row(key)) + b"\n" for key in keys))
-    assert main(["show", str(path), "a"]) == 0
-    assert capsys.readouterr().out == shown("a/0") + shown("a/1")
-    assert main(["show", str(path), "7"]) == 0
-    assert capsys.readouterr().out == shown("7/0") + shown("7/1")
-    assert main(["show", str(path), "a/x"]) == 0
-    assert capsys.readouterr().out == shown("a/x/0")
-
-
-def test_the_failures_of_a_task_are_shown_with_what_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "r.failures.jsonl"
-    failure = {"key": "a/0", "boundary": "model", "error": "503", "responses_create_params": {"input": "What is 1?"}}
-    path.write_bytes(orjson.dumps(failure) + b"\n" + orjson.dumps({**failure, "key": "a/1"}) + b"\n")
-    assert main(["show", str(path), "a"]) == 0
-    assert capsys.readouterr().out == "".join(
-        f"─── {key}\n[user]\n  What is 1?\n[failed · model]\n  503\n" for key in ("a/0", "a/1")
-    )
-
-
-def test_a_rollout_that_is_not_there_is_a_mistake(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["show", str(file), "zz/0"]) == 2
-    assert capsys.readouterr().err == (
-        f"velo: {file}: no rollout 'zz/0'; a line number from 1 to 4, a key, or the id of a task\n"
-    )
-
-
-@pytest.mark.parametrize("verb", ["show", "metrics"])
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str):
-    path = tmp_path / "none.jsonl"
-    assert main([verb, str(path)]) == 2
-    assert capsys.readouterr().err == f"velo: {path}: no such file\n"
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), f"velo: {path}:1: not a rollout: " in err, place in err) == ("", 1, True, True)
 
 
 def test_a_compressed_file_that_is_still_being_written_can_be_looked_at(
@@ -136,14 +110,9 @@ def test_a_compressed_file_that_is_still_being_written_can_be_looked_at(
     assert err == f"{path}:2: not whole: it is being written, or was torn; it is not counted\n"
 
 
-def test_metrics_are_json_on_stdout_and_notes_are_on_stderr(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["metrics", str(file)]) == 0
-    out, err = capsys.readouterr()
-    assert (orjson.loads(out)["reward"], orjson.loads(out)["rollouts/kept"]) == (1.0, 3)
-    assert err == f"{file}:4: not a rollout; it is not counted\n"
-
-
-def test_a_failure_is_shown_with_its_reason_and_how_far_it_came(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_failure_is_shown_with_what_was_asked_its_reason_and_how_far_it_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     failure = {
         "key": "plum/0",
         "agent": "a",
@@ -151,15 +120,19 @@ def test_a_failure_is_shown_with_its_reason_and_how_far_it_came(tmp_path: Path, 
         "error": "verify: KeyError: 'answer'",
         "attempt": 2,
         "timing": {"total_s": 1.5, "model_s": 1.0},
+        "responses_create_params": {"input": "What is 1?"},
         "partial": [{"role": "assistant", "content": "as far as this"}],
     }
     path = tmp_path / "r.failures.jsonl"
-    path.write_bytes(orjson.dumps(failure) + b"\n")
-    assert main(["show", str(path), "plum/0"]) == 0
+    path.write_bytes(
+        orjson.dumps(failure) + b"\n" + orjson.dumps({"key": "plum/1", "boundary": "model", "error": "503"})
+    )
+    assert main(["show", str(path), "plum"]) == 0
     assert capsys.readouterr().out == (
         "─── plum/0 · a · 1.50 s (1.00 s model)\n"
-        "[assistant]\n  as far as this\n"
+        "[user]\n  What is 1?\n[assistant]\n  as far as this\n"
         "[failed · verify, attempt 2]\n  verify: KeyError: 'answer'\n"
+        "─── plum/1\n[failed · model]\n  503\n"
     )
     assert main(["metrics", str(path)]) == 2
     assert "failures file" in capsys.readouterr().err

@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 import pytest
-from patience import DEADLINE_S
 
 import velodrome as velo
+from tests.support.patience import DEADLINE_S
 from velodrome.cli.main import main
 
 RUN = """
@@ -44,8 +44,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     with subprocess.Popen([sys.executable, "-c", RUN]) as process:
         try:
-            deadline = time.monotonic() + DEADLINE_S
-            while not _is_waiting(tmp_path / "r.progress.json"):
+            deadline, path = time.monotonic() + DEADLINE_S, tmp_path / "r.progress.json"
+            while not path.exists() or orjson.loads(path.read_bytes())["done"] < 3:
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
@@ -54,10 +54,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             process.kill()
 
 
-def _is_waiting(path: Path) -> bool:
-    return path.exists() and orjson.loads(path.read_bytes())["done"] == 3
-
-
+@pytest.mark.slow
 def test_a_run_in_another_process_is_shown_and_its_death_noticed(
     running: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
 ):
@@ -73,14 +70,7 @@ def test_a_run_in_another_process_is_shown_and_its_death_noticed(
     code, text = status(capsys, "r.jsonl", "--json")
     state = json.loads(text)
     assert (code, state["alive"], state["done"], state["total"]) == (1, False, 3, 10)
-
-
-def test_a_process_that_has_got_the_number_of_a_dead_run_is_not_taken_for_it(
-    running: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
-):
-    running.kill()
-    running.wait(DEADLINE_S)
-    path = Path("r.progress.json")
+    path = Path("r.progress.json")  # a process that has got the number of the dead run is not taken for it
     path.write_bytes(orjson.dumps({**orjson.loads(path.read_bytes()), "pid": os.getpid()}))
     assert status(capsys, "r.jsonl")[0] == 1
 
@@ -100,12 +90,3 @@ def test_how_a_run_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     asyncio.run(velo.collect(tasks, agent, out="b.jsonl", parallel=1, max_failures=0, progress=False))
     code, text = status(capsys, "b.jsonl")
     assert (code, "max_failures=0 reached" in text, "2/3" in text) == (1, True, True), text
-
-
-@pytest.mark.parametrize("words", [["nothing.jsonl"], ["a.jsonl", "b.jsonl"]])
-def test_a_file_that_no_run_wrote_is_one_clear_line(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(["status", *words]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,57 +1,46 @@
-"""Which changes of live code count as changes: what runs does, where it is written does not."""
+"""Which changes of live code count as changes: of what a class or function names, not of the rest of its file."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from velodrome.collector.code import code_digest
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
+from velodrome.serving.connect import load_file
 
 BASE = """
-import re
 from velodrome import Environment
 
 WORD = "hi"
+LIMIT = 10
 calls = 0
-seen = []
 
 def helper(text):
     return WORD in text
 
-def make(bonus):
-    class Closed(Environment):
-        def verify(self, task, response):
-            return bonus
-    return Closed
-
-class Echo(Environment):
+class Parent(Environment):
     word: str = "hi"
 
+class Echo(Parent):
     def verify(self, task, response, session=None):
         global calls
         calls += 1
-        seen.append(calls)
         return float(helper(response.text) and response.text in {"a", "b"})
 
-class Other: ...
-
-low, high = make(0.0), make(1.0)
-first, second = lambda text: "hi", \\
-    lambda text: "hi"
-third = lambda text: "ho"
+low, high = lambda text: "hi", 1
 """
 
 
-def module(text: str) -> Any:
-    made = ModuleType("made_by_exec")
-    exec(compile(text, "<made>", "exec"), made.__dict__)
-    return made
+def module(folder: Path, text: str) -> Any:
+    """The text as a module of the user's; each has a name of its own."""
+    path = folder / f"own_{len(list(folder.iterdir()))}.py"
+    path.write_text(text)
+    return load_file(path, f"{folder.name}_{path.stem}", folder)
 
 
 @pytest.mark.parametrize(
@@ -65,31 +54,26 @@ def module(text: str) -> Any:
         ('{"a", "b"}', '{"a", "c"}'),
     ],
 )
-def test_code_that_runs_differently_is_different(old: str, new: str) -> None:
+def test_a_change_of_what_a_class_names_is_a_change(tmp_path: Path, old: str, new: str) -> None:
     assert BASE.count(old) == 1
-    assert code_digest(module(BASE).Echo) != code_digest(module(BASE.replace(old, new)).Echo)
+    one, other = module(tmp_path, BASE), module(tmp_path, BASE.replace(old, new))
+    assert code_digest(one.Echo) != code_digest(other.Echo)
 
 
-def test_the_same_code_elsewhere_or_after_it_ran_is_the_same() -> None:
-    made, moved = module(BASE), module("\n\n# moved\n" + BASE.replace("class Other: ...", "class Other: word = 1"))
-    before = code_digest(made.Echo)
-    made.calls, made.seen[:] = 7, [1, 2, 3]
-    assert {before, code_digest(made.Echo), code_digest(moved.Echo)} == {before}
-    assert code_digest(made.first) == code_digest(made.second)
-
-
-def test_closed_over_values_and_functions_are_told_apart() -> None:
-    made = module(BASE)
-    digests = [code_digest(each) for each in (made.Echo, made.low, made.high, made.first, made.third)]
-    assert all(one != other for one, other in combinations(digests, 2))
+def test_the_rest_of_the_file_may_change_and_the_class_may_move_and_run(tmp_path: Path) -> None:
+    one, moved = module(tmp_path, BASE), module(tmp_path, "# moved\n\n" + BASE.replace("LIMIT = 10", "LIMIT = 20"))
+    before = code_digest(one.Echo)
+    assert before is not None
+    one.calls = 7
+    assert [code_digest(one.Echo), code_digest(moved.Echo)] == [before] * 2
+    assert code_digest(one.low) not in (None, code_digest(one.helper))
 
 
 def test_library_code_has_no_digest() -> None:
-    from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-
     assert [code_digest(SimpleAgent), code_digest(Path), code_digest(len)] == [None] * 3
 
 
+@pytest.mark.slow
 def test_a_helper_in_another_file_counts_and_the_digest_is_the_same_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import aside\nfrom aside import one\ndef two(t): return aside.three(t) + one(t)\n"

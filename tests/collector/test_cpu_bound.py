@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from patience import DEADLINE_S
+
+from tests.collector.embedded import lines_of, write_tasks
+from tests.support.patience import DEADLINE_S
+from tests.support.running import write_component
+from velodrome.cli.main import main
 
 SCRIPT = '''
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os
@@ -26,109 +29,79 @@ import velodrome as velo
 class Breaks(velo.Environment):
     """In __main__, so a worker process gets it by value."""
 
-    way: Literal["crash", "exit", "spin", "none"] = "none"
-
     @velo.tool
     def look(self, where: Literal["here", "there"]) -> str:
         """Look."""
         return where
 
     def verify(self, task, response):
-        if task["id"] == "bad":
-            if self.way == "crash":
-                ctypes.string_at(0)
-            elif self.way == "exit":
-                os._exit(3)
-            elif self.way == "spin":
-                while True:
-                    pass
+        if task["id"] == "crash":
+            ctypes.string_at(0)
+        elif task["id"] == "exit":
+            os._exit(3)
+        while task["id"] == "spin":
+            pass
         return {"reward": float(len(response.text)), "here": float(sys.argv[0].endswith("script.py"))}
 
 
-way, executor, out = sys.argv[1:]
-environment = Breaks(way=way, executor=executor, verify_timeout_s=2.0 if way == "spin" else 600.0, worker_processes=2)
+executor, out, *names = sys.argv[1:]
+environment = Breaks(executor=executor, verify_timeout_s=2.0, worker_processes=2)
 agent = velo.SimpleAgent(model=velo.ScriptedModel(answers=["yes"]), environment=environment)
-tasks = [{"id": name, "responses_create_params": {"input": name}} for name in ("a", "b", "bad", "c", "d")]
+tasks = [{"id": name, "responses_create_params": {"input": name}} for name in names]
 asyncio.run(velo.collect(tasks, agent, out=out, parallel=1, progress=False))
 '''
+OUT = "rollouts.jsonl"
 
 
-def collected(tmp_path: Path, way: str, executor: str) -> tuple[int, dict[str, float], list[tuple[str, str, str]]]:
-    """The exit code of a collection of five tasks, the rewards it kept, and its failures."""
-    out = tmp_path / "rollouts.jsonl"
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), way, executor, str(out)]
+def collected(folder: Path, executor: str, *names: str) -> tuple[int, dict[str, float], dict[str, Any]]:
+    """The exit code of a collection, whether the code of each rollout ran in its process, and its failures."""
+    (folder / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(folder / "script.py"), executor, str(folder / OUT), *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-    failed = out.with_name("rollouts.failures.jsonl")
-    lines = failed.read_text().splitlines() if failed.exists() else []
-    failures = [(row["key"], row["boundary"], row["error"]) for row in map(json.loads, lines)]
-    return done.returncode, rows(out), failures
+    failed = folder / "rollouts.failures.jsonl"
+    failures = {row["key"]: (row["boundary"], row["error"]) for row in (lines_of(failed) if failed.exists() else [])}
+    rows = lines_of(folder / OUT)
+    assert {row["reward"] for row in rows} == {3.0}
+    return done.returncode, {row["id"]: row["here"] for row in rows}, failures
 
 
-def rows(out: Path) -> dict[str, tuple[float, float]]:
-    """The reward of each task, and whether its code ran in the collecting process."""
-    lines = out.read_text().splitlines()
-    return {row["id"]: (row["reward"], row["here"]) for row in map(json.loads, lines)}
-
-
-def failure(tmp_path: Path, error: str) -> tuple[str, str, str]:
+@pytest.mark.slow
+def test_in_a_process_it_costs_one_rollout_which_is_blamed_on_verify(tmp_path: Path):
     line = SCRIPT[: SCRIPT.index("def verify")].count("\n") + 1
-    return "bad/0", "verify", f"{error} ({tmp_path / 'script.py'}:{line} in Breaks.verify)"
+    place = f" ({tmp_path / 'script.py'}:{line} in Breaks.verify)"
+    assert collected(tmp_path, "process", "a", "crash", "b", "exit", "c", "spin", "d") == (
+        0,
+        dict.fromkeys("abcd", 0.0),
+        {
+            "crash/0": ("verify", f"verify: its process ended with signal SIGSEGV{place}"),
+            "exit/0": ("verify", f"verify: its process ended with exit code 3{place}"),
+            "spin/0": ("verify", f"verify: no answer within 2 s{place}"),
+        },
+    )
 
 
-@pytest.mark.parametrize(
-    ("way", "error"),
-    [
-        ("crash", "verify: its process ended with signal SIGSEGV"),
-        ("exit", "verify: its process ended with exit code 3"),
-        ("spin", "verify: no answer within 2 s"),
-    ],
-)
-def test_in_a_process_it_costs_one_rollout_which_is_blamed_on_verify(tmp_path: Path, way: str, error: str):
-    kept = dict.fromkeys(("a", "b", "c", "d"), (3.0, 0.0))
-    assert collected(tmp_path, way, "process") == (0, kept, [failure(tmp_path, error)])
-
-
-def test_in_a_thread_a_spin_costs_one_rollout(tmp_path: Path):
-    kept = dict.fromkeys(("a", "b", "c", "d"), (3.0, 1.0))
-    assert collected(tmp_path, "spin", "thread") == (0, kept, [failure(tmp_path, "verify: no answer within 2 s")])
-
-
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-@pytest.mark.parametrize(("way", "code"), [("crash", -signal.SIGSEGV), ("exit", 3)])
+@pytest.mark.slow
 def test_in_the_collecting_process_a_crash_ends_the_run_and_a_resume_in_processes_completes_it(
-    tmp_path: Path, executor: str, way: str, code: int
+    tmp_path: Path,
 ):
-    assert collected(tmp_path, way, executor) == (code, dict.fromkeys(("a", "b"), (3.0, 1.0)), [])
-    done, kept, failures = collected(tmp_path, way, "process")
-    assert (done, list(kept), len(failures)) == (0, ["a", "b", "c", "d"], 1)
-
-
-def test_the_reward_is_the_same_in_each_executor(tmp_path: Path):
-    results = {}
-    for executor in ("inline", "thread", "process"):
-        (tmp_path / executor).mkdir()
-        _, kept, failures = collected(tmp_path / executor, "none", executor)
-        results[executor] = ({name: reward for name, (reward, _) in kept.items()}, failures)
-    assert results == dict.fromkeys(results, (dict.fromkeys(("a", "b", "bad", "c", "d"), 3.0), []))
+    names = ("a", "b", "crash", "c")
+    assert collected(tmp_path, "thread", *names) == (-signal.SIGSEGV, {"a": 1.0, "b": 1.0}, {})
+    done, kept, failures = collected(tmp_path, "process", *names)
+    assert (done, list(kept), list(failures)) == (0, ["a", "b", "c"], ["crash/0"])
 
 
 CONFIG = """
 weather:
   resources_servers:
-    own:
-      entrypoint: app.py
-      executor: {executor}
+    own: {executor: process}
 agent:
   responses_api_agents:
     simple_agent:
-      entrypoint: app.py
-      resources_server: {{type: resources_servers, name: weather}}
-      model_server: {{type: responses_api_models, name: policy_model}}
+      resources_server: {type: resources_servers, name: weather}
+      model_server: {type: responses_api_models, name: policy_model}
 policy_model:
   responses_api_models:
-    scripted_model:
-      answers: ["yes"]
+    scripted_model: {answers: ["yes"]}
 """
 APP = """
 import os
@@ -144,33 +117,14 @@ class Own(Environment):
 """
 
 
-def test_an_environment_of_a_folder_runs_in_processes_with_the_files_beside_it(tmp_path: Path):
-    folder = tmp_path / "resources_servers" / "own"
-    folder.mkdir(parents=True)
-    (folder / "app.py").write_text(APP)
-    (folder / "beside.py").write_text("REWARD = 0.25\n")
-    (tmp_path / "config.yaml").write_text(CONFIG.format(executor="process"))
-    (tmp_path / "tasks.jsonl").write_text('{"id": "a", "responses_create_params": {"input": "a"}, "pid": 1}\n')
-    command = [sys.executable, "-m", "velodrome.cli.main", "collect", "+config_paths=[config.yaml]"]
-    files = ["+input_jsonl_fpath=tasks.jsonl", "+output_jsonl_fpath=out.jsonl"]
-    done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, rows(tmp_path / "out.jsonl")) == (0, {"a": (0.25, 0.0)}), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [("fork", "executor"), ("process, worker_processes: none", "worker_processes")],
-)
-def test_a_bad_value_is_one_line_and_exit_code_2(tmp_path: Path, value: str, told: str):
-    folder = tmp_path / "resources_servers" / "own"
-    folder.mkdir(parents=True)
-    (folder / "app.py").write_text(APP)
-    (folder / "beside.py").write_text("REWARD = 0.25\n")
-    (tmp_path / "config.yaml").write_text(CONFIG.format(executor=value.replace(", ", "\n      ")))
-    (tmp_path / "tasks.jsonl").write_text('{"id": "a", "responses_create_params": {"input": "a"}}\n')
-    command = [sys.executable, "-m", "velodrome.cli.main", "collect", "+config_paths=[config.yaml]"]
-    files = ["+input_jsonl_fpath=tasks.jsonl", "+output_jsonl_fpath=out.jsonl"]
-    done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 2
-    assert [line for line in done.stderr.splitlines() if "weather" in line and told in line], done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.slow
+def test_an_environment_of_a_folder_runs_in_processes_with_the_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_component(tmp_path, "resources_servers", "own", APP).with_name("beside.py").write_text("REWARD = 0.25\n")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    write_tasks(tmp_path / "tasks.jsonl", "a", pid=os.getpid())
+    files = ["+input_jsonl_fpath=tasks.jsonl", f"+output_jsonl_fpath={OUT}"]
+    assert main(["collect", "+config_paths=[config.yaml]", *files]) == 0
+    assert [(row["reward"], row["here"]) for row in lines_of(tmp_path / OUT)] == [(0.25, 0.0)]

@@ -6,15 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
+from tests.collector.embedded import config, write_tasks
+from tests.support.running import write_component
 from velodrome.cli.collect import finish
 from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import collect
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
-from velodrome.settings import Config, Instance
 from velodrome.stats.metrics import read_metrics
 
 ENV = """
@@ -30,68 +30,42 @@ class Judge(Environment):
 ALL_ZERO = "warning: all-zero: all 60 rewards are 0"
 
 
-def config(every: int) -> Config:
-    links: dict[str, Any] = {
-        "model_server": {"type": "responses_api_models", "name": "m"},
-        "resources_server": {"type": "resources_servers", "name": "env"},
-    }
-    blocks = [
-        Instance("m", "responses_api_models", "scripted_model", {"answers": ["three words here"]}, "t.yaml"),
-        Instance("env", "resources_servers", "judge", {"every": every}, "t.yaml"),
-        Instance("solo", "responses_api_agents", "simple_agent", links, "t.yaml"),
-    ]
-    return Config({}, {block.name: block for block in blocks})
-
-
 @pytest.fixture
 def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where rollouts of the sixty tasks beside it go."""
     monkeypatch.chdir(tmp_path)
-    app = tmp_path / "resources_servers" / "judge" / "app.py"
-    app.parent.mkdir(parents=True)
-    app.write_text(ENV)
-    tasks = [{"id": number, "responses_create_params": {"input": f"What is {number}?"}} for number in range(60)]
-    (tmp_path / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    write_component(tmp_path, "resources_servers", "judge", ENV)
+    write_tasks(tmp_path / "tasks.jsonl", range(60))
     return tmp_path / "r.jsonl"
 
 
 def collected(output: Path, every: int, **changes: Any) -> Run:
     settings = CollectSettings(input=output.with_name("tasks.jsonl"), output=output, **changes)
-    return asyncio.run(collect(settings, ConfiguredAgents(config(every))))
+    agents = ConfiguredAgents(config("judge", {"answers": ["three words here"]}, every=every))
+    return asyncio.run(collect(settings, agents))
+
+
+def of_rewards(run: Run) -> list[str]:
+    """The findings but for those about time: on a busy machine any verification is slow."""
+    return [line for line in run.findings if "slow-" not in line]
 
 
 def test_a_collection_whose_rewards_are_all_zero_says_so_at_its_end(output: Path, capsys: pytest.CaptureFixture[str]):
     outcome = collected(output, every=1)
-    assert (outcome.kept, outcome.findings) == (60, [ALL_ZERO])
+    assert (outcome.kept, of_rewards(outcome)) == (60, [ALL_ZERO])
     capsys.readouterr()  # the progress bar
     assert finish(outcome, output) == 0
     said = capsys.readouterr().err.splitlines()
-    assert said[:2] == [f"{outcome.summary()}  ->  {output}", ALL_ZERO]
-
-
-def test_a_clean_collection_says_nothing(output: Path, capsys: pytest.CaptureFixture[str]):
-    outcome = collected(output, every=2)
-    assert (outcome.kept, outcome.metrics["reward"], outcome.findings) == (60, 0.5, [])
-    assert finish(outcome, output) == 0
-    assert "warning:" not in capsys.readouterr().err
+    assert (said[0], ALL_ZERO in said) == (f"{outcome.summary()}  ->  {output}", True)
 
 
 def test_after_a_resume_the_whole_file_is_checked(output: Path):
-    assert collected(output, every=1, limit=30).findings == []  # thirty are worth a note, and notes alone are not shown
-    assert collected(output, every=1).findings == [ALL_ZERO]
-
-
-def test_failures_are_among_the_findings(output: Path):
-    (output.parent / "resources_servers" / "judge" / "app.py").write_text(
-        ENV.replace("return", 'if task["id"] % 4 == 0: raise RuntimeError("no such luck")\n        return')
-    )
-    outcome = collected(output, every=2)
-    assert (outcome.kept, outcome.failed) == (45, 15)
-    [line] = outcome.findings
-    assert line.startswith("warning: failures: 15 of 60 rollouts (25%) failed, most often (15): verify: ")
+    assert of_rewards(collected(output, every=1, limit=30)) == []  # worth a note, and notes alone are not shown
+    assert of_rewards(collected(output, every=1)) == [ALL_ZERO]
 
 
 def test_after_a_resume_the_numbers_are_those_of_the_file_with_and_without_repeats(output: Path):
     for repeats in (1, 2):
         collected(output, every=2, limit=20)
-        assert collected(output, every=2, repeats=repeats).metrics == read_metrics(output)[0]
+        run = collected(output, every=2, repeats=repeats)
+        assert (run.metrics, run.metrics["reward"], of_rewards(run)) == (read_metrics(output)[0], 0.5, [])

@@ -1,22 +1,22 @@
-"""Limiters of components in worker processes: their places are the run's, not a worker's."""
+"""Limiters of components in worker processes: the workers divide their places."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import velodrome as velo
-from tests.collector.worker_runs import HERE, Answering, Sums, collect, model, model_server, tasks, together
+from tests.support.worker_runs import collect, tasks, together
+from velodrome.errors import InputError
 from velodrome.http.limiter import Limiter
 
 
 class Database(velo.Environment):
-    """Notes in a folder who is inside of its limiter. A task's `trap` ends the process there."""
+    """Notes in a folder who is inside of its limiter."""
 
     folder: str
     database_max_concurrent: int = 1
@@ -26,8 +26,6 @@ class Database(velo.Environment):
 
     async def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
         async with self._places:
-            if task.get("trap") and os.getpid() != HERE:
-                os.kill(os.getpid(), signal.SIGKILL)
             mark = Path(self.folder, f"inside-{task['id']}")
             mark.touch()
             inside = len(list(Path(self.folder).glob("inside-*")))
@@ -36,52 +34,21 @@ class Database(velo.Environment):
         return {"reward": 1.0, "inside": inside, "pid": os.getpid()}
 
 
-def agent(folder: Path, places: int) -> velo.SimpleAgent:
-    """Both workers are asked before one of them answers."""
-    environment = Database(folder=str(folder), database_max_concurrent=places)
-    return velo.SimpleAgent(model=together(2, folder).model, environment=environment)
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("places", [1, 3])
-def test_workers_use_no_more_places_than_the_run_has(tmp_path: Path, places: int):
-    run = collect(tasks(60), agent(tmp_path, places), workers=2, parallel=16)
+def test_workers_use_no_more_places_than_the_run_has(tmp_path: Path):
+    environment = Database(folder=str(tmp_path), database_max_concurrent=3)
+    agent = velo.SimpleAgent(model=together(2, tmp_path).model, environment=environment)  # both are asked at first
 
-    assert (run.kept, run.failed) == (60, 0)
-    assert max(rollout["inside"] for rollout in run.rollouts) <= places
+    run = collect(tasks(40), agent, workers=2, parallel=16)
+
+    assert (run.kept, run.failed) == (40, 0)
+    assert max(rollout["inside"] for rollout in run.rollouts) <= 3
     assert len({rollout["pid"] for rollout in run.rollouts}) == 2
 
 
-def test_the_place_of_a_worker_that_is_killed_goes_to_others(tmp_path: Path):
-    several = tasks(20)
-    several[5]["trap"] = "verify"
-
-    run = collect(several, velo.SimpleAgent(model=model, environment=agent(tmp_path, 1).environment), workers=2)
-
-    assert (run.kept, run.failed) == (19, 1)
-
-
-async def judged(request: dict[str, Any]) -> str:
-    return "fine"
-
-
-class Judged(velo.Environment):
-    judge: velo.Model
-
-    async def verify(self, task: dict[str, Any], response: Any) -> float:
-        return float((await self.judge.ask("good?")).text == "fine")
-
-
-def test_a_judge_has_its_places_with_workers_too(tmp_path: Path):
-    environment = Judged(judge=judged, judge_max_concurrent=1)
-
-    run = collect(tasks(30), velo.SimpleAgent(model=model, environment=environment), workers=2)
-
-    assert (run.kept, run.metrics["reward"]) == (30, 1.0)
-
-
-def test_a_live_model_is_sent_to_workers_which_share_its_places():
-    with model_server() as url:
-        model = velo.OpenAI(url, "m", endpoint="responses", max_concurrent=1)
-        run = collect(tasks(60), velo.SimpleAgent(model=model, environment=Sums()), workers=2)
-
-    assert (run.kept, run.metrics["reward"], Answering.most) == (60, 1.0, 1)
+def test_fewer_places_than_workers_are_refused(tmp_path: Path):
+    agent = velo.SimpleAgent(model=together(2, tmp_path).model, environment=Database(folder=str(tmp_path)))
+    with pytest.raises(InputError, match="database_max_concurrent=1: 2 workers divide"):
+        collect(tasks(4), agent, workers=2, parallel=16)

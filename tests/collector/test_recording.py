@@ -7,22 +7,24 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from patience import DEADLINE_S
 
 import velodrome as velo
-from velodrome.collector.recording.answers import NAME, AnswerStore
+from tests.collector.embedded import lines_of, write_tasks
+from tests.support.patience import DEADLINE_S
+from velodrome.collector.recording import ANSWERS
 from velodrome.contracts import Model
 from velodrome.errors import InputError, ModelError
-from velodrome.records.events import ENDS, whole
+from velodrome.records.events import ENDS, all_events
 from velodrome.records.response_fields import complete
 from velodrome.resources_servers.environment import tool
+from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.settings.component import Component
 
@@ -75,7 +77,9 @@ class Table(velo.Environment):
 
 
 def agent(model: Any, judge: Any = None) -> velo.SimpleAgent:
-    return velo.SimpleAgent(model=model, environment=Table(judge=judge or model))
+    """An agent whose models are recorded ones."""
+    model = velo.recorded(model)
+    return velo.SimpleAgent(model=model, environment=Table(judge=velo.recorded(judge) if judge else model))
 
 
 def collect(out: Path, live: Any, cache: Path, mode: str = "auto", **settings: Any) -> velo.Run:
@@ -85,7 +89,7 @@ def collect(out: Path, live: Any, cache: Path, mode: str = "auto", **settings: A
 
 def timeless(path: Path) -> list[bytes]:
     """Every byte of every row, in the order of keys, but for the two fields that are about time."""
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    rows = lines_of(path)
     for row in rows:
         del row["meta"]["timing"], row["meta"]["finished_at"]
     return [orjson.dumps(row) for row in sorted(rows, key=lambda row: row["meta"]["key"])]
@@ -107,12 +111,12 @@ def test_a_replayed_collection_makes_no_model_call_and_gives_the_same_bytes(tmp_
     assert len({row["verdict"] for row in first.rollouts}) == 18  # the repeats of a task have answers of their own
 
 
+@pytest.mark.slow
 def test_workers_share_one_store(tmp_path: Path):
     first = collect(tmp_path / "a.jsonl", agent(Dice()), tmp_path / "cache", "record", repeats=3, workers=2)
-    again = collect(tmp_path / "b.jsonl", agent(Dice()), tmp_path / "cache", "replay", repeats=3, workers=2)
     alone = collect(tmp_path / "c.jsonl", agent(Dice()), tmp_path / "cache", "replay", repeats=3)
-    assert (first.kept, again.kept, alone.kept) == (18, 18, 18)
-    assert timeless(tmp_path / "a.jsonl") == timeless(tmp_path / "b.jsonl") == timeless(tmp_path / "c.jsonl")
+    assert (first.kept, alone.kept) == (18, 18)
+    assert timeless(tmp_path / "a.jsonl") == timeless(tmp_path / "c.jsonl")
 
 
 @pytest.mark.usefixtures("same_code")
@@ -126,14 +130,13 @@ def test_auto_asks_only_for_what_is_missing(tmp_path: Path):
 
 def test_record_always_asks_and_off_neither_reads_nor_writes(tmp_path: Path):
     model = Dice()
-    collect(tmp_path / "a.jsonl", agent(model), tmp_path / "cache", "record")
-    collect(tmp_path / "b.jsonl", agent(model), tmp_path / "cache", "record")
+    for name in "ab":
+        collect(tmp_path / f"{name}.jsonl", agent(model), tmp_path / "cache", "record")
     assert model.asked == 2 * 6 * 3
     collect(tmp_path / "c.jsonl", agent(model), tmp_path / "cache", "replay")
     assert timeless(tmp_path / "c.jsonl") == timeless(tmp_path / "b.jsonl")
     collect(tmp_path / "d.jsonl", agent(model), tmp_path / "other", "off")
-    assert model.asked == 3 * 6 * 3
-    assert not (tmp_path / "other").exists()
+    assert (model.asked, (tmp_path / "other").exists()) == (3 * 6 * 3, False)
 
 
 def test_an_answer_that_was_not_recorded_is_a_failure_of_the_model(tmp_path: Path):
@@ -145,49 +148,40 @@ def test_an_answer_that_was_not_recorded_is_a_failure_of_the_model(tmp_path: Pat
     assert all("model_cache" in failure["error"] for failure in run.failures)
 
 
-def test_other_settings_of_the_model_are_asked_again_and_other_timeouts_are_not(tmp_path: Path):
+def test_other_settings_of_the_model_and_other_seeds_are_asked_again_and_other_timeouts_are_not(tmp_path: Path):
     collect(tmp_path / "a.jsonl", agent(Dice()), tmp_path / "cache")
     patient, cold = Dice(timeout_s=9.0), Dice(temperature=0.0)
     collect(tmp_path / "b.jsonl", agent(patient), tmp_path / "cache")
     collect(tmp_path / "c.jsonl", agent(cold), tmp_path / "cache")
-    assert (patient.asked, cold.asked) == (0, 18)
+    collect(tmp_path / "d.jsonl", agent(patient), tmp_path / "cache", seed=1)  # another request
+    assert (patient.asked, cold.asked) == (18, 18)
 
 
-def test_another_seed_of_the_run_is_asked_again_whichever_part_adds_it(tmp_path: Path):
-    async def own(request: Json) -> str:
-        asked.append(request["seed"])
-        return "fine"
+class Asks:
+    """An agent that does to its model what a test says."""
 
-    class Asks:
-        def __init__(self, model: Any) -> None:
-            self.model = velo.SimpleAgent(model=model, environment=Table(judge=own)).model
+    def __init__(self, model: Any, act: Callable[[Any], Awaitable[Json]]) -> None:
+        self.model = velo.recorded(model)
+        self._act = act
 
-        async def run(self, task: Json) -> Json:
-            return {"response": await self.model.respond(task["responses_create_params"]), "reward": 1.0}
+    async def run(self, task: Json) -> Json:
+        return await self._act(self.model)
 
-    asked: list[int] = []
-    live = Asks(own)
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        collect(tmp_path / f"{name}.jsonl", live, tmp_path / "cache", seed=seed)
-    assert len(asked) == len(set(asked)) == 12
+
+REQUEST = {"input": [{"role": "user", "content": "judge"}]}
 
 
 def test_equal_requests_of_one_rollout_have_answers_of_their_own(tmp_path: Path):
-    class Twice:
-        def __init__(self, model: Any) -> None:
-            self.model = model
-
-        async def run(self, task: Json) -> Json:
-            request = {"input": [{"role": "user", "content": "judge"}]}
-            answers = [await self.model.respond(request) for _ in range(3)]
-            texts = [answer["output"][0]["content"][0]["text"] for answer in answers]
-            return {"response": answers[-1], "reward": 1.0, "texts": texts}
+    async def twice(model: Any) -> Json:
+        answers = [await model.respond(REQUEST) for _ in range(2)]
+        texts = [answer["output"][0]["content"][0]["text"] for answer in answers]
+        return {"response": answers[-1], "reward": 1.0, "texts": texts}
 
     model = Dice()
-    run = collect(tmp_path / "a.jsonl", Twice(model), tmp_path / "cache")
-    assert all(len(set(row["texts"])) == 3 for row in run.rollouts)
-    collect(tmp_path / "b.jsonl", Twice(model), tmp_path / "cache")
-    assert (model.asked, timeless(tmp_path / "a.jsonl")) == (18, timeless(tmp_path / "b.jsonl"))
+    run = collect(tmp_path / "a.jsonl", Asks(model, twice), tmp_path / "cache")
+    assert all(len(set(row["texts"])) == 2 for row in run.rollouts)
+    collect(tmp_path / "b.jsonl", Asks(model, twice), tmp_path / "cache")
+    assert (model.asked, timeless(tmp_path / "a.jsonl")) == (12, timeless(tmp_path / "b.jsonl"))
 
 
 def test_failures_and_answers_that_are_none_are_not_stored(tmp_path: Path):
@@ -198,53 +192,37 @@ def test_failures_and_answers_that_are_none_are_not_stored(tmp_path: Path):
                 raise ModelError("no luck")
             return complete({"output": [] if self.asked % 3 == 1 else [{"type": "message", "content": "ok"}]}, request)
 
-    class Persistent:
-        def __init__(self, model: Any) -> None:
-            self.model = model
-
-        async def run(self, task: Json) -> Json:
-            for _ in range(3):
-                try:
-                    answer = await self.model.respond(task["responses_create_params"])
-                except ModelError:
-                    continue
+    async def persist(model: Any) -> Json:
+        for _ in range(3):
+            with suppress(ModelError):
+                answer = await model.respond(REQUEST)
                 if answer["output"]:
                     return {"response": answer, "reward": 1.0}
-            raise ModelError("never")
+        raise ModelError("never")
 
-    run = collect(tmp_path / "a.jsonl", Persistent(Flaky()), tmp_path / "cache", parallel=1)
-    assert run.kept == 6
-    store = AnswerStore(tmp_path / "cache", recorded=True)
-    try:
-        assert store.count() == 6
-    finally:
-        store.close()
+    run = collect(tmp_path / "a.jsonl", Asks(Flaky(), persist), tmp_path / "cache", parallel=1)
+    assert (run.kept, count(tmp_path)) == (6, 6)
 
 
 def test_a_stream_is_stored_whole(tmp_path: Path):
     class Speaker(Dice):
         async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-            for event in whole(await self.respond(request)):
+            for event in all_events(await self.respond(request)):
                 yield event
 
-    class Listener:
-        def __init__(self, model: Any) -> None:
-            self.model = model
-
-        async def run(self, task: Json) -> Json:
-            request = {"input": [{"role": "user", "content": "judge"}]}
-            async with aclosing(self.model.stream(request)) as events:
-                seen = [event async for event in events]
-            assert seen[-1]["type"] in ENDS
-            return {"response": seen[-1]["response"], "reward": 1.0, "events": len(seen)}
+    async def listen(model: Any) -> Json:
+        async with aclosing(model.stream(REQUEST)) as events:
+            seen = [event async for event in events]
+        assert seen[-1]["type"] in ENDS
+        return {"response": seen[-1]["response"], "reward": 1.0, "events": len(seen)}
 
     model = Speaker()
-    collect(tmp_path / "a.jsonl", Listener(model), tmp_path / "cache")
-    collect(tmp_path / "b.jsonl", Listener(model), tmp_path / "cache", "replay")
+    collect(tmp_path / "a.jsonl", Asks(model, listen), tmp_path / "cache")
+    collect(tmp_path / "b.jsonl", Asks(model, listen), tmp_path / "cache", "replay")
     assert (model.asked, timeless(tmp_path / "a.jsonl")) == (6, timeless(tmp_path / "b.jsonl"))
 
 
-def test_a_live_agent_has_its_models_back_also_after_two_runs_at_once(tmp_path: Path):
+def test_two_runs_at_once_record_into_their_own_folders_and_outside_a_run_it_is_the_model(tmp_path: Path):
     model, judge = Dice(), Dice()
     live = agent(model, judge)
 
@@ -253,11 +231,10 @@ def test_a_live_agent_has_its_models_back_also_after_two_runs_at_once(tmp_path: 
         await asyncio.gather(
             *(velo.collect(TASKS, live, model_cache=tmp_path / name, progress=False) for name in names)
         )
+        await velo.rollout(TASKS[0], live)
 
     asyncio.run(both())
-    assert live.model is model
-    assert live.environment.judge.__wrapped__ is judge  # type: ignore[attr-defined]
-    assert (model.asked, judge.asked) == (2 * 12, 2 * 6)
+    assert (model.asked, judge.asked) == (2 * 12 + 2, 2 * 6 + 1)
 
 
 CONFIG = """
@@ -275,54 +252,51 @@ solo:
 """
 
 
-def velo_collect(folder: Path, out: str, *settings: str) -> subprocess.Popen[str]:
-    words = ["+config_paths=[c.yaml]", "+input_jsonl_fpath=t.jsonl", f"+output_jsonl_fpath={out}", "+embedded=true"]
-    command = [str(Path(sys.executable).with_name("velo")), "collect", *words, "+model_cache=cache", *settings]
-    return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def configured(
+    folder: Path, url: str = "http://127.0.0.1:9/v1", secret: str = "sk-very-secret", agent: str = ""
+) -> Path:
+    """The config of a folder that has its tasks beside it."""
+    write_tasks(folder / "t.jsonl", range(40), expected_answer=4)
+    text = CONFIG.format(url=url, secret=secret).replace("simple_agent:\n", f"simple_agent:\n{agent}")
+    (folder / "c.yaml").write_text(text)
+    return folder / "c.yaml"
 
 
+def count(folder: Path) -> int:
+    """How many answers are stored."""
+    with closing(sqlite3.connect(folder / "cache" / ANSWERS)) as database:
+        return int(database.execute("SELECT count(*) FROM answer").fetchone()[0])
+
+
+@pytest.mark.slow
 def test_processes_record_at_once_and_another_replays_without_the_server_or_the_secret(tmp_path: Path):
-    from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-
-    tasks = [{"id": n, "expected_answer": 4, "responses_create_params": {"input": f"{n}?"}} for n in range(40)]
-    (tmp_path / "t.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    def velo_collect(out: str, *settings: str) -> subprocess.Popen[str]:
+        words = ["+config_paths=[c.yaml]", "+input_jsonl_fpath=t.jsonl", f"+output_jsonl_fpath={out}"]
+        command = [str(Path(sys.executable).with_name("velo")), "collect", *words, "+model_cache=cache", *settings]
+        return subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     async def record() -> None:
         async with ScriptedServer(ScriptedModel(answers=["it is 4"])) as server:
-            (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, secret="sk-very-secret"))
-            several = [velo_collect(tmp_path, f"{name}.jsonl", f"+num_repeats={n}") for n, name in ((1, "a"), (2, "b"))]
-            for each in several:
+            configured(tmp_path, server.url)
+            for each in [velo_collect(f"{n}.jsonl", f"+num_repeats={n}") for n in (1, 2)]:
                 _, said = await asyncio.to_thread(each.communicate, timeout=DEADLINE_S)
-                assert each.returncode == 0, said
-                assert "model_cache: " in said
+                assert (each.returncode, "model_cache: " in said) == (0, True), said
 
     asyncio.run(record())
-    (tmp_path / "c.yaml").write_text(CONFIG.format(url="http://127.0.0.1:9/v1", secret="sk-other"))
-    replay = velo_collect(tmp_path, "again.jsonl", "+model_cache_mode=replay", "+num_repeats=2")
-    _, said = replay.communicate(timeout=DEADLINE_S)
-    assert replay.returncode == 0, said
-    kept = {orjson.loads(line)["meta"]["key"] for line in timeless(tmp_path / "again.jsonl")}
-    assert len(kept) == 80
-    with closing(sqlite3.connect(tmp_path / "cache" / NAME)) as database:
-        assert database.execute("SELECT count(*) FROM answer").fetchone() == (80,)
+    config = configured(tmp_path, secret="sk-other")
+    settings = {"config": config, "model_cache": tmp_path / "cache", "model_cache_mode": "replay", "repeats": 2}
+    again = asyncio.run(velo.collect(tmp_path / "t.jsonl", "solo", progress=False, **settings))
+    assert (again.kept, again.failed, count(tmp_path)) == (80, 0, 80)
     assert b"very-secret" not in b"".join(path.read_bytes() for path in (tmp_path / "cache").iterdir())
 
 
 def test_an_answer_with_a_secret_of_the_config_in_it_is_not_stored(tmp_path: Path):
-    from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-
-    tasks = [{"id": n, "expected_answer": 4, "responses_create_params": {"input": f"{n}?"}} for n in range(2)]
-    (tmp_path / "t.jsonl").write_bytes(b"".join(orjson.dumps(task) + b"\n" for task in tasks))
-
-    async def record() -> None:
+    async def main() -> velo.Run:
         async with ScriptedServer(ScriptedModel(answers=["sk-very-secret is 4"])) as server:
-            (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, secret="sk-very-secret"))
-            each = velo_collect(tmp_path, "a.jsonl")
-            await asyncio.to_thread(each.communicate, timeout=DEADLINE_S)
+            settings = {"config": configured(tmp_path, server.url), "model_cache": tmp_path / "cache"}
+            return await velo.collect(tmp_path / "t.jsonl", "solo", progress=False, **settings)
 
-    asyncio.run(record())
-    with closing(sqlite3.connect(tmp_path / "cache" / NAME)) as database:
-        assert database.execute("SELECT count(*) FROM answer").fetchone() == (0,)
+    assert (asyncio.run(main()).kept, count(tmp_path)) == (40, 0)
 
 
 async def bare(task: Json) -> Json:
@@ -332,31 +306,21 @@ async def bare(task: Json) -> Json:
 @pytest.mark.parametrize(
     ("live", "cache", "mode", "says"),
     [
-        ("model", "file", "auto", "file"),
         ("model", "empty", "replay", "no recorded answers"),
         ("model", "broken", "auto", "cannot be used"),
         ("model", None, "replay", "model_cache"),
-        ("bare", "empty", "auto", "no model that can be recorded"),
+        ("bare", "empty", "auto", "no model that is recorded"),
+        ("server", "empty", "auto", "solo is a server"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_clear_line(tmp_path: Path, live: str, cache: str | None, mode: str, says: str):
-    (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / NAME).write_bytes(b"not a database" * 100)
-    where = None if cache is None else tmp_path / cache
+    (tmp_path / "broken" / ANSWERS).write_bytes(b"not a database" * 100)
+    agents = {"model": agent(Dice()), "bare": bare, "server": "solo"}
+    config = configured(tmp_path, agent="      url: http://127.0.0.1:9\n") if live == "server" else None
+    where: Any = None if cache is None else tmp_path / cache
     with pytest.raises(InputError, match=says) as caught:
-        collect(tmp_path / "a.jsonl", agent(Dice()) if live == "model" else bare, where, mode)  # type: ignore[arg-type]
+        collect(tmp_path / "a.jsonl", agents[live], where, mode, config=config)
     assert len(caught.value.problems) == 1
     assert not (tmp_path / "a.jsonl").exists()
-
-
-def test_an_agent_that_runs_as_a_server_is_refused(tmp_path: Path):
-    config = CONFIG.format(url="http://127.0.0.1:9/v1", secret="x")
-    (tmp_path / "c.yaml").write_text(
-        config.replace("    simple_agent:\n", "    simple_agent:\n      url: http://127.0.0.1:9\n")
-    )
-    (tmp_path / "t.jsonl").write_bytes(orjson.dumps(TASKS[0]) + b"\n")
-    each = velo_collect(tmp_path, "a.jsonl")
-    _, said = each.communicate(timeout=DEADLINE_S)
-    assert (each.returncode, "solo is a server" in said) == (2, True), said

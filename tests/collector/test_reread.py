@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from patience import DEADLINE_S
-from planted import clean, write
 
+from tests.support.planted import clean, write
 from velodrome.checks import WHILE_COLLECTING, run_checks
 from velodrome.collector.readings import read_output
-from velodrome.profiling.profile_file import read_profile
+from velodrome.profiling.profile import read_profile
 from velodrome.records.rollout import encode
 from velodrome.stats.metrics import read_metrics
 
@@ -28,18 +27,12 @@ def output(tmp_path: Path) -> Path:
     return write(tmp_path / "r.jsonl", rows, failures)
 
 
-def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
-    whole = read_output(output, profiled=True)
+def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path, capsys: pytest.CaptureFixture[str]):
+    whole = read_output(output, profiled=True, patience_s=0.0)
+    assert "Reading the output: 21 rollouts" in capsys.readouterr().err  # what takes long shows how far it is
     metrics, _ = read_metrics(output)
     assert whole.metrics() == metrics
     assert (metrics["rollouts/kept"], metrics["rollouts/failed"], whole.rollouts) == (21, 1, 20)
     assert whole.checks.findings() == run_checks(output, only=WHILE_COLLECTING)
     assert whole.profile is not None
     assert whole.profile.report() == read_profile(output)
-
-
-def test_what_takes_long_shows_how_far_it_is(output: Path, capsys: pytest.CaptureFixture[str]):
-    assert read_output(output, profiled=False, patience_s=DEADLINE_S).profile is None
-    assert "Reading" not in capsys.readouterr().err
-    read_output(output, profiled=False, patience_s=0.0)
-    assert "Reading the output: 21 rollouts" in capsys.readouterr().err

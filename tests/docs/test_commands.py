@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 
+from tests.support.pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
 from velodrome.cli.main import MODULES, VERBS
 from velodrome.cli.nemo_gym import COMMANDS
 from velodrome.cli.plain import option_names as plain_options
@@ -19,7 +19,7 @@ from velodrome.settings.model import setting_names
 from velodrome.settings.names import KINDS
 from velodrome.settings.overrides import parse
 
-ALIASES = {name: each.opens.split()[0] for name, each in COMMANDS.items()}
+ALIASES = {name: words[0] for name, words in COMMANDS.items()}
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -45,7 +45,7 @@ def known_settings(verb: str) -> set[str] | None:
     """The settings a verb takes; None if it takes any."""
     if verb == "config":
         return None
-    other = {"profile": known_of("collect") | known_of("run"), "view": {"jsonl_fpath", "server_host", "server_port"}}
+    other = {"view": {"jsonl_fpath", "server_host", "server_port"}}
     return {*other.get(verb, known_of(verb)), "config_paths"}
 
 
@@ -76,8 +76,7 @@ def mistakes(words: list[str]) -> list[str]:
         return []
     if verb not in VERBS:
         return [f"no verb {verb}"]
-    takes = COMMANDS[program].takes if program in COMMANDS else None
-    known = known_settings(verb) if takes is None else {*takes, "config_paths", "head_server"}
+    known = known_settings(verb)
     problems: list[str] = []
     args = [word for word in rest if word[:1] in "+~" and "…" not in word and "<" not in word]
     changes, _ = parse(args, problems)
@@ -96,18 +95,3 @@ def mistakes(words: list[str]) -> list[str]:
 def test_every_command_uses_verbs_and_settings_that_exist(page: Path):
     wrong = [(words, mistakes(words)) for words in commands(page.read_text())]
     assert [(words, problems) for words, problems in wrong if problems] == []
-
-
-def test_the_check_of_commands_sees_a_wrong_verb_and_a_wrong_setting():
-    page = "```bash\nvelo colect +limit=1\nvelo collect \\\n  +limt=1  # why\nng_rum\n```\nand `velo verify x +limit=1`"
-    page += " or `velo collect x --repeat 2 -n 2`"
-    served = " or `ng_run +num_worker=2`, `velo status +dev=true`"
-    assert [mistakes(words) for words in commands(page + served)] == [
-        ["no verb colect"],
-        ["velo collect has no setting limt"],
-        ["no program ng_rum"],
-        [],
-        ["velo collect has no flag --repeat"],
-        ["velo run has no setting num_worker"],
-        ["velo status has no setting dev"],
-    ]

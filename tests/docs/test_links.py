@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import DOCS, LINK, PACKAGE, PAGES, ROOT, anchors, blocks, name_of, prose, read
+
+from tests.support.pages import DOCS, LINK, PACKAGE, PAGES, ROOT, anchors, blocks, name_of, prose, read
 
 
 def test_the_index_leads_to_every_page():
@@ -27,8 +28,15 @@ def broken(page: Path, target: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_resolves(page: Path):
-    targets = [target for target in LINK.findall(prose(page.read_text())) if "://" not in target]
+    text = page.read_text()
+    targets = [target for target in LINK.findall(prose(text)) if "://" not in target]
     assert [target for target in targets if broken(page, target)] == []
+    for body in blocks(text, "json"):  # and every example parses
+        json.loads(body)
+    for body in blocks(text, "yaml"):
+        yaml.safe_load(body)
+    for body in blocks(text, "python"):
+        compile(body, name_of(page), "exec")
 
 
 def test_every_page_that_the_code_points_to_is_there():
@@ -39,14 +47,3 @@ def test_every_page_that_the_code_points_to_is_there():
     }
     assert mentions
     assert [one for one in sorted(mentions) if broken(DOCS / "index.md", f"{one[1]}#{one[2]}")] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_example_parses(page: Path):
-    text = page.read_text()
-    for body in blocks(text, "json"):
-        json.loads(body)
-    for body in blocks(text, "yaml"):
-        yaml.safe_load(body)
-    for body in blocks(text, "python"):
-        compile(body, name_of(page), "exec")

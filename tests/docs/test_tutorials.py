@@ -12,16 +12,17 @@ import termios
 from pathlib import Path
 
 import pytest
-from pages import DOCS, FENCE, command_lines
-from test_first_environment import changed
-from test_run_pages import runnable, shell
+
+from tests.docs.test_first_environment import changed
+from tests.docs.test_run_pages import runnable, shell
+from tests.support.pages import DOCS, FENCE, command_lines
 
 pytestmark = pytest.mark.slow
 
 TUTORIALS = [DOCS / "quickstart.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 # What differs between machines and moments: times, rates, shares, curves and what a policy has learned by then.
 _MEASURED = re.compile(
-    r"[\d.,]+ ?(?=(?:µs|ms|s|%|times|rollouts/s|steps/s|cores|of \d+ slots)\b|%)|(?<=p99 )[\d.,]+"
+    r"[\d.,]+ ?(?:(?:µs|ms|s)\b|(?=(?:times|rollouts/s|steps/s|cores|of \d+ slots)\b|%))|(?<=p99 )[\d.,]+"
     r"|[▁▂▃▄▅▆▇█ ]*[▁▂▃▄▅▆▇█] +\S+ to \S+"
     r"|(?<=return )[\d.]+|(?<=standard error )[\d.]+|(?<=ppo 196 200,000 )[\d, ]+"
 )
@@ -94,9 +95,3 @@ def test_a_tutorial_does_as_it_says(page: Path, tmp_path: Path):
     ran, compared = play(page.read_text(), tmp_path)
     assert ran >= 3
     assert compared >= 1
-
-
-def test_an_output_that_is_not_the_one_on_the_page_is_seen():
-    assert says("first\na  12.5 ms\r\nb 3\n", "a 9 ms\n…\nb 3")
-    assert not says("a 12 ms\nb 4\n", "a 9 ms\nb 3")
-    assert not says("b\na\n", "a\nb")

@@ -6,15 +6,17 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from broken_copies import broken
 
+from tests.support.broken_copies import broken
 from velodrome.examiner.catalogue import catalogue
 from velodrome.examiner.examination import RULES, examine_subject
 from velodrome.examiner.subject import Subject, named_subject
 
 NAMES = [entry.name for entry in catalogue(Path("/nonexistent")) if entry.origin == "built in"]
 SLOW = {"code_gen", "mcp_tools", "python_tool", "terminal"}  # a process of its own for each rollout
+LONG = {"math_with_judge", "reasoning_gym"}  # whose tasks take long to score
 MARKED = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NAMES]
+SHORT = "text_to_sql"
 
 
 def subject_of(name: str) -> Subject:
@@ -26,15 +28,17 @@ def subject_of(name: str) -> Subject:
 
 @pytest.mark.parametrize("name", MARKED)
 def test_a_built_in_environment_keeps_every_rule(name: str):
-    size = {"most_tasks": 1, "sample": 8} if name in SLOW else {}
-    report = asyncio.run(examine_subject(subject_of(name), strict=True, **size))
+    tasks, sample = (1, 4) if name in SLOW else (3, 4) if name in LONG else (12, 8)
+    report = asyncio.run(examine_subject(subject_of(name), strict=True, most_tasks=tasks, sample=sample))
     assert report.passed, f"\n{report}"
     assert list(report.rules) == list(RULES)
     assert len(subject_of(name).rows) >= 10
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize(
+    "name", [each if each == SHORT else pytest.param(each, marks=pytest.mark.chaos) for each in NAMES]
+)
 def test_a_copy_with_a_planted_fault_is_found_by_its_rule(name: str, rule: str):
     copy = broken(subject_of(name), rule)
     report = asyncio.run(examine_subject(copy, only=[rule], most_tasks=2 if rule == "sessions" else 1))

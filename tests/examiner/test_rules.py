@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import velodrome
-from velodrome import Environment, TurnEnvironment, tool
+from velodrome import Environment, tool
 from velodrome.errors import InputError
 from velodrome.examiner.examination import CallCost, call_costs
 from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, moves
@@ -48,8 +48,7 @@ TASKS = [{"id": f"t{n}", "responses_create_params": {"input": f"say w{n}"}, "wor
 
 def test_an_environment_that_keeps_the_rules_passes_all_of_them():
     report = asyncio.run(velodrome.examine(Echo, TASKS, strict=True))
-    assert {name: result.status for name, result in report.rules.items() if result.status != "passed"} == {}
-    assert report.passed
+    assert {result.status for result in report.rules.values()} == {"passed"}
     assert [cost.name for cost in report.costs] == ["verify", "tool:look"]
     assert str(report).startswith("Echo: passed (3 tasks, ")
 
@@ -91,35 +90,11 @@ def test_what_cannot_be_checked_is_said_and_is_a_failure_only_if_strict():
     assert strict.failed == loose.unchecked
 
 
-@pytest.mark.parametrize("tasks", [None, []])
-def test_without_tasks_nothing_passes(tasks: Any):
-    nothing = asyncio.run(velodrome.examine(Echo(), tasks))
+def test_without_tasks_nothing_passes():
+    nothing = asyncio.run(velodrome.examine(Echo(), None))
     assert nothing.failed == ["data"]
     assert [name for name, result in nothing.rules.items() if result.status == "passed"] == []
-    assert str(nothing).startswith("Echo: failed: data; not checked: references, ")
     assert {result.unchecked for name, result in nothing.rules.items() if name != "data"} == {"there are no tasks"}
-
-
-def test_a_game_that_asks_on_after_an_illegal_move_can_be_examined():
-    class Guess(TurnEnvironment):  # as in docs/environments.md#turns: no limit of illegal moves, and they are echoed
-        async def reset(self, task: Json, session: Json) -> str:
-            return "A number?"
-
-        async def step(self, action: str, session: Json) -> tuple[str, float, bool, bool, Json]:
-            return "Right.", float(int(action) == task_number), True, False, {}
-
-    task_number = 25
-    report = asyncio.run(velodrome.examine(Guess, [{"id": "a", "responses_create_params": {"input": []}}]))
-    assert report.failed == []
-
-
-def test_answers_that_are_none_of_these_tasks_are_not_said_to_be_missing():
-    class Shy(Echo):
-        def reference_answer(self, task: Json) -> Any:
-            return None
-
-    report = asyncio.run(velodrome.examine(Shy, TASKS, only=["references"]))
-    assert report.rules["references"].unchecked == "reference_answer has none to these tasks"
 
 
 def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_the_same_seed():
@@ -129,16 +104,11 @@ def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_th
         "required": ["n", "of"],
         "$defs": {"kind": {"enum": ["x", "y"]}},
     }
-    made = [fuzzed(schema, random.Random(n), n) for n in range(48)]
-    assert made == [fuzzed(schema, random.Random(n), n) for n in range(48)]
+    made, again = ([fuzzed(schema, random.Random(n), n) for n in range(48)] for _ in range(2))
+    assert made == again
     assert any(isinstance(each, dict) and isinstance(each.get("n"), int) and each.get("of") == "x" for each in made)
     assert any(not isinstance(each, dict) for each in made)
     assert any(isinstance(each, dict) and "n" not in each for each in made)
-
-
-def test_a_rule_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(InputError, match='did you mean "cheats"'):
-        asyncio.run(velodrome.examine(Echo, TASKS, only=["cheat"]))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +116,6 @@ def test_a_rule_that_does_not_exist_is_refused_with_the_nearest():
     [
         ([TASKS[0], TASKS[0]], "2 tasks have this id"),
         ([{"id": "x", "responses_create_params": {}}], 'no "responses_create_params.input"'),
-        ([{"id": "x", "responses_create_params": {"input": "say it"}}], "KeyError: 'word'"),
         ([7], "a task is a JSON object"),
     ],
 )
@@ -167,16 +136,16 @@ def test_a_task_without_an_id_and_an_answer_in_the_prompt_are_warnings():
     assert [finding.seen[:8] for finding in report.rules["data"].findings] == ['no "id";', "the prom"]
 
 
-def test_the_cost_is_the_middle_and_the_longest_of_the_calls_and_counts_the_cpu_of_workers():
-    def played(*lengths_s: float, **counts: float) -> PlayedAnswer:
+def test_the_cost_is_the_middle_and_the_longest_of_the_calls():
+    def played(*lengths_s: float) -> PlayedAnswer:
         with spans.root("play", lambda: 0.0) as tree:
             for length in lengths_s:
-                spans.record("verify", 1.0, 1.0 + length, counts)
+                spans.record("verify", 1.0, 1.0 + length)
             spans.record("tool:unknown", 0.0, 9.0)
         return PlayedAnswer(AnswerCase({}, "t", "reference", "", ""), {}, None, tree)
 
-    wall, cpu = [played(0.25, 0.5), played(2.0)], [played(0.125, worker_cpu_us=500_000)]
-    assert list(call_costs(wall, cpu, ["verify", "tool:look"])) == [CallCost("verify", 3, 500.0, 2000.0, 625.0)]
+    plays = [played(0.25, 0.5), played(2.0)]
+    assert list(call_costs(plays, ["verify", "tool:look"])) == [CallCost("verify", 3, 500.0, 2000.0)]
 
 
 def test_an_environment_whose_rollouts_all_fail_passes_no_rule_that_compares_scores():
@@ -188,3 +157,6 @@ def test_an_environment_whose_rollouts_all_fail_passes_no_rule_that_compares_sco
     assert report.failed == ["references", "wrong-answers", "garbage", "cheats"]
     assert report.unchecked == ["deterministic", "order-and-load", "sessions", "served"]
     assert "KeyError: 'nothing works'" in report.rules["served"].unchecked
+    assert str(report).count("KeyError: 'nothing works'") == 5  # of dozens of findings: one per rule
+    assert " more like it)" in str(report)
+    assert "not checked: as deterministic" in str(report)

@@ -1,4 +1,4 @@
-"""What the rule on sessions finds: sessions that stay open, states that are kept, files, threads and processes left."""
+"""What the rule on sessions finds: sessions that stay open, files, threads and processes left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tally(Environment):
     async def seed_session(self, task: Json) -> list[int]:
         return []
 
-    async def close_session(self, session: list[int]) -> None:
+    async def close_session(self, session: list[int]):
         session.clear()
 
     @tool
@@ -39,23 +39,17 @@ class Tally(Environment):
     def reference_answer(self, task: Json) -> Any:
         return [{"tool_calls": [{"name": "count"}] * task["goal"]}, "done"]
 
+    def clear(self):
+        """End what was left."""
+
 
 class StaysOpen(Tally):
-    async def close(self, session: str) -> None:
+    async def close(self, session: str):
         pass
 
 
-class KeepsStates(Tally):
-    def setup(self) -> None:
-        self._all: list[Any] = []
-
-    async def seed_session(self, task: Json) -> list[int]:
-        self._all.append([])
-        return self._all[-1]
-
-
 class FailsToClose(Tally):
-    async def close_session(self, session: list[int]) -> None:
+    async def close_session(self, session: list[int]):
         raise KeyError("gone")
 
 
@@ -67,52 +61,41 @@ class Shares(Tally):
         return self.shared_state
 
 
-class LeavesFiles(Tally):
-    def setup(self) -> None:
-        self.left: list[int] = []
+def leaving(leave: Callable[[], Any], clear: Callable[[Any], Any]) -> Callable[[], Tally]:
+    class Leaves(Tally):
+        """Each session leaves something behind."""
 
-    async def seed_session(self, task: Json) -> list[int]:
-        self.left.append(os.open(os.devnull, os.O_RDONLY))
-        return []
+        def setup(self):
+            self.left: list[Any] = []
 
-    def clear(self) -> None:
-        for each in self.left:
-            os.close(each)
+        async def seed_session(self, task: Json) -> list[int]:
+            self.left.append(leave())
+            return []
 
+        def clear(self):
+            for each in self.left:
+                clear(each)
 
-class LeavesThreads(Tally):
-    def setup(self) -> None:
-        self.over = threading.Event()
-
-    async def seed_session(self, task: Json) -> list[int]:
-        threading.Thread(target=self.over.wait, daemon=True).start()
-        return []
-
-    def clear(self) -> None:
-        self.over.set()
+    return Leaves
 
 
-class LeavesProcesses(Tally):
-    def setup(self) -> None:
-        self.left: list[subprocess.Popen[bytes]] = []
-
-    async def seed_session(self, task: Json) -> list[int]:
-        command = ["sleep", "600"]
-        self.left.append(subprocess.Popen(command))  # noqa: ASYNC220 - as careless as it is meant to be
-        return []
-
-    def clear(self) -> None:
-        for each in self.left:
-            each.kill()
-            each.wait()
+def waiting_thread() -> threading.Event:
+    over = threading.Event()
+    threading.Thread(target=over.wait, daemon=True).start()
+    return over
 
 
-def findings(environment: Any) -> list[str]:
+def end(process: subprocess.Popen[bytes]):
+    process.kill()
+    process.wait()
+
+
+def findings(environment: Tally) -> list[str]:
     try:
         report = asyncio.run(velodrome.examine(environment, TASKS, only=["sessions"]))
         return [finding.seen for finding in report.rules["sessions"].findings]
     finally:
-        getattr(environment, "clear", lambda: None)()
+        environment.clear()
 
 
 def test_sessions_that_are_closed_and_forgotten_are_fine():
@@ -123,12 +106,11 @@ def test_sessions_that_are_closed_and_forgotten_are_fine():
     ("make", "told"),
     [
         (StaysOpen, "open sessions"),
-        (KeepsStates, "closed sessions are still held"),
         (FailsToClose, "opened and closed: ToolError: close_session: KeyError: 'gone'"),
         (Shares, "interleaved"),
-        (LeavesFiles, "open files"),
-        (LeavesThreads, "threads"),
-        (LeavesProcesses, "child processes"),
+        (leaving(lambda: os.open(os.devnull, os.O_RDONLY), os.close), "open files"),
+        (leaving(waiting_thread, threading.Event.set), "threads"),
+        (leaving(lambda: subprocess.Popen(["sleep", "600"]), end), "child processes"),
     ],
 )
 def test_what_is_mixed_up_or_left_over_is_found(make: Callable[[], Any], told: str):

@@ -9,58 +9,40 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from velodrome.api.exchanging import export
 from velodrome.errors import InputError
-from velodrome.exchange.data.preparing import PrepareOptions, PrepareResult, prepare
-from velodrome.exchange.data.template import Missing, Template
+from velodrome.exchange.data.preparing import Missing, PrepareOptions, PrepareResult, Template, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.records.rollout import encode
 
 Json = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("text", "filled"),
-    [
-        ("What is {q}?", "What is 1 + 1?"),
-        ("{ q }{n}", "1 + 12"),
-        ("{{q}} {q}", "{q} 1 + 1"),
-        ("}}{{", "}{"),
-        ("{meta.topic.name}/{a.b}", "sums/dotted"),
-        ("{list} {meta}", '[1,"x"] {"topic":{"name":"sums"}}'),
-        ("{braces}", "{q} {{0.__class__}}"),
-        ("plain", "plain"),
-        ("", ""),
-    ],
-)
-def test_a_template_is_filled_with_fields(text: str, filled: str):
+def test_a_template_is_filled_with_fields():
     row = {"q": "1 + 1", "n": 2, "meta": {"topic": {"name": "sums"}}, "a.b": "dotted", "list": [1, "x"]}
     row["braces"] = "{q} {{0.__class__}}"
-    assert Template(text, "--prompt").fill(row) == filled
+    for text, filled in {
+        "What is {q}?": "What is 1 + 1?",
+        "{ q }{n}": "1 + 12",
+        "{{q}} {q}": "{q} 1 + 1",
+        "}}{{": "}{",
+        "{meta.topic.name}/{a.b}": "sums/dotted",
+        "{list} {meta}": '[1,"x"] {"topic":{"name":"sums"}}',
+        "{braces}": "{q} {{0.__class__}}",
+        "plain": "plain",
+        "": "",
+    }.items():
+        assert Template(text, "--prompt").fill(row) == filled
 
 
-@pytest.mark.parametrize("name", ["q.__class__", "q.upper", "list.0", "none", "", "q!r", "q:>10", "0"])
-def test_a_place_names_a_field_and_nothing_else(name: str):
-    with pytest.raises((Missing, InputError)):
-        Template(f"{{{name}}}", "--prompt").fill({"q": "x", "list": [1], "none": None})
-
-
-@pytest.mark.parametrize(("text", "at"), [("a { b", 3), ("}", 1), ("{a} {}", 5), ("{a{b}}", 1)])
-def test_a_brace_alone_is_told_with_its_place(text: str, at: int):
-    with pytest.raises(InputError, match=f"--prompt, character {at}: a "):
-        Template(text, "--prompt")
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text("ab.", min_size=1, max_size=3), st.text(max_size=5), max_size=3), st.text(max_size=12))
-def test_a_template_gives_a_text_or_says_what_is_wrong(row: Json, text: str):
-    try:
-        assert isinstance(Template(text, "--prompt").fill(row), str)
-    except (Missing, InputError):
-        pass
+def test_a_place_names_a_field_and_nothing_else():
+    for name in ("q.__class__", "q.upper", "list.0", "none", "", "q!r", "q:>10", "0"):
+        with pytest.raises((Missing, InputError)):
+            Template(f"{{{name}}}", "--prompt").fill({"q": "x", "list": [1], "none": None})
+    for text, at in (("a { b", 3), ("}", 1), ("{a} {}", 5), ("{a{b}}", 1)):
+        with pytest.raises(InputError, match=f"--prompt, character {at}: a "):
+            Template(text, "--prompt")
 
 
 def prepared(folder: Path, source: str, **options: Any) -> tuple[PrepareResult, list[Json]]:
@@ -117,31 +99,27 @@ def prompts(tasks: list[Json]) -> list[str]:
     return [task["responses_create_params"]["input"][-1]["content"] for task in tasks]
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv"])
-def test_csv_is_read_with_quotes_line_ends_and_a_mark(tmp_path: Path, name: str):
-    mark = "\t" if name.endswith("tsv") else ","
-    text = '\ufeffq,a\r\n"1 + 1\nnow",2\r\n\r\n"say ""hi""",x\r\n'.replace(",", mark)
-    (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    _, tasks = prepared(tmp_path, str(tmp_path / name), answer="a")
-    assert prompts(tasks) == ["What is 1 + 1\nnow?", 'What is say "hi"?']
-    assert [task["expected_answer"] for task in tasks] == ["2", "x"]
+def test_csv_is_read_with_quotes_line_ends_and_a_mark(tmp_path: Path):
+    for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
+        text = '\ufeffq,a\r\n"1 + 1\nnow",2\r\n\r\n"say ""hi""",x\r\n'.replace(",", mark)
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        _, tasks = prepared(tmp_path, str(tmp_path / name), answer="a", overwrite=True)
+        assert prompts(tasks) == ["What is 1 + 1\nnow?", 'What is say "hi"?']
+        assert [task["expected_answer"] for task in tasks] == ["2", "x"]
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"q,a\n1,2,3\n", ":2: 3 values for 2 columns"),
-        (b"q,q\n1,2\n", ":1: the first line names the columns, each once"),
-        (b"", ":1: the first line names the columns, each once"),
-        (b'q\n"open\n', ":2: not CSV from here on: "),
-        (b"q\n\xff\n", ": not UTF-8: "),
-        (b"q\n", ": no rows in it"),
-    ],
-)
-def test_what_is_wrong_with_a_csv_is_told_with_its_line(tmp_path: Path, data: bytes, why: str):
+def test_what_is_wrong_with_a_csv_is_told_with_its_line(tmp_path: Path):
     path = tmp_path / "rows.csv"
-    path.write_bytes(data)
-    assert refusal(tmp_path, str(path))[0].startswith(f"{path}{why}")
+    for data, why in {
+        b"q,a\n1,2,3\n": ":2: 3 values for 2 columns",
+        b"q,q\n1,2\n": ":1: the first line names the columns, each once",
+        b"": ":1: the first line names the columns, each once",
+        b'q\n"open\n': ":2: not CSV from here on: ",
+        b"q\n\xff\n": ": not UTF-8: ",
+        b"q\n": ": no rows in it",
+    }.items():
+        path.write_bytes(data)
+        assert refusal(tmp_path, str(path))[0].startswith(f"{path}{why}")
 
 
 def test_parquet_is_read(tmp_path: Path):
@@ -152,8 +130,7 @@ def test_parquet_is_read(tmp_path: Path):
     _, tasks = prepared(tmp_path, path, answer="a", keep=("when",))
     assert prompts(tasks) == ["What is 1 + 1?", "What is 2 + 2?"]
     assert [(task["expected_answer"], task["when"]) for task in tasks] == [("2.5", "2026-01-02"), ("4.0", None)]
-    why = "a field that is kept has no form in JSON (it holds bytes)"
-    assert why in refusal(tmp_path, path, keep=("raw",), overwrite=True)[0]
+    assert "(it holds bytes)" in refusal(tmp_path, path, keep=("raw",), overwrite=True)[0]
     Path(path).write_bytes(b"no parquet")
     assert "cannot be read: " in refusal(tmp_path, path, overwrite=True)[0]
 
@@ -174,23 +151,20 @@ def test_mistakes_are_told_all_at_once_with_their_lines_and_nothing_is_written(t
     assert (prompts(tasks), outcome.bad) == (["What is x?"], 6)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+def test_a_mistake_in_the_order_is_told(tmp_path: Path):
+    source = jsonl(tmp_path, *[{"q": "x", "none": "", "t": [5]}] * 2)
+    for options, why in (
         ({"prompt": "the same for all"}, "--prompt: no field in it"),
         ({"keep": ("agent_ref",)}, "--keep: agent_ref is set by the task itself"),
-        ({"keep": ("expected_answer",), "answer": "q"}, "--keep: expected_answer is set by the task itself"),
         ({"source": "nowhere.csv"}, "nowhere.csv: no such file"),
         ({"source": __file__}, "not a kind of data that is known here; .csv, .tsv"),
         ({"id": "q"}, "its id is that of an earlier row"),
-        ({"keep": ("nothing",)}, 'no "nothing" in it'),
         ({"answer": "nothing"}, 'no "nothing" in it'),
         ({"answer": "none"}, '"none" is empty'),
-    ],
-)
-def test_a_mistake_in_the_order_is_told(tmp_path: Path, options: Json, why: str):
-    source = jsonl(tmp_path, *[{"q": "x", "none": ""}] * 2)
-    assert why in refusal(tmp_path, options.pop("source", source), **options)[0]
+        ({"tools": "t"}, "is not a list of tools"),
+        ({"tools": "tulz"}, '--tools: no row has "tulz"'),
+    ):
+        assert why in refusal(tmp_path, **{"source": source, **options})[0]
 
 
 def test_a_shuffle_is_decided_by_the_seed_and_a_limit_draws_from_it(tmp_path: Path):
@@ -203,11 +177,10 @@ def test_a_shuffle_is_decided_by_the_seed_and_a_limit_draws_from_it(tmp_path: Pa
     assert first == again != other
     assert sorted(first) == sorted(other) == sorted(plain)
     assert plain not in (first, other)
-    assert order(shuffle=True, seed=1, limit=5) == first[:5]
-    assert order(limit=5) == plain[:5]
-    assert sorted(os.listdir(tmp_path)) == ["rows.jsonl", "tasks.jsonl"]
+    assert (order(shuffle=True, seed=1, limit=5), order(limit=5)) == (first[:5], plain[:5])
     outcome, _ = prepared(tmp_path, jsonl(tmp_path, {"q": 1}, {"q": 2}, b"never looked at\n"), limit=2, overwrite=True)
     assert outcome == PrepareResult(rows=2, written=2, bad=0, notes=[])
+    assert sorted(os.listdir(tmp_path)) == ["rows.jsonl", "tasks.jsonl"]
 
 
 def test_tasks_are_not_overwritten_unless_asked(tmp_path: Path):
@@ -219,18 +192,11 @@ def test_tasks_are_not_overwritten_unless_asked(tmp_path: Path):
         prepared(tmp_path, source, to=Path(source), overwrite=True)
 
 
-def test_without_datasets_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match="the package datasets is not installed; pip install datasets"):
-        prepared(tmp_path, "hf:some/set")
-
-
 TASK = {"responses_create_params": {"input": "Hi"}}
 
 
 def test_a_survey_counts_what_is_there(tmp_path: Path):
+    """Of endlessly many names the first."""
     tool = {"type": "function", "name": "add"}
     path = jsonl(
         tmp_path,
@@ -240,8 +206,7 @@ def test_a_survey_counts_what_is_there(tmp_path: Path):
         {"responses_create_params": {"input": [{"role": "user", "content": "x" * 90}], "instructions": "y" * 10}},
         {"responses_create_params": {"input": "Hi", "tools": [tool, {"type": "web_search"}]}, "more": [1]},
     )
-    result = survey(Path(path))
-    assert result.summary() == {
+    assert survey(Path(path)).summary() == {
         "tasks": 5,
         "bad": 0,
         "duplicates": 1,
@@ -258,6 +223,9 @@ def test_a_survey_counts_what_is_there(tmp_path: Path):
             "more": {"list": 1},
         },
     }
+    path = jsonl(tmp_path, *({**TASK, f"field {at}": 1, "agent_ref": {"name": f"a{at}"}} for at in range(300)))
+    summary = survey(Path(path)).summary()
+    assert (len(summary["fields"]), len(summary["agents"]), summary["agents"]["(others)"]) == (200, 201, 100)
 
 
 def test_a_survey_tells_every_line_that_is_no_task(tmp_path: Path):
@@ -269,15 +237,6 @@ def test_a_survey_tells_every_line_that_is_no_task(tmp_path: Path):
     assert lines[1] == f'{path}:3: no "responses_create_params" (see docs/rollouts.md#task) (and 1 more like it)'
 
 
-def test_endlessly_many_names_are_bounded(tmp_path: Path):
-    path = jsonl(
-        tmp_path, *({**TASK, f"field {number}": 1, "agent_ref": {"name": f"a{number}"}} for number in range(300))
-    )
-    summary = survey(Path(path)).summary()
-    assert len(summary["fields"]) == 200
-    assert (len(summary["agents"]), summary["agents"]["(others)"]) == (201, 100)
-
-
 SYSTEM, USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 1 + 1?"}
 
 
@@ -287,28 +246,12 @@ def questions(tasks: list[Json]) -> list[Any]:
 
 def test_a_column_of_messages_that_stands_alone_is_the_conversation(tmp_path: Path):
     rows = [{"prompt": [SYSTEM, USER]}, {"prompt": [USER]}, {"prompt": "What is 2 + 2?"}]
+    text = {"role": "user", "content": "What is 2 + 2?"}
     _, tasks = prepared(tmp_path, jsonl(tmp_path, *rows), prompt="{prompt}")
-    assert questions(tasks) == [[SYSTEM, USER], [USER], [{"role": "user", "content": "What is 2 + 2?"}]]
-    source = jsonl(tmp_path, {"prompt": [USER]})
+    assert questions(tasks) == [[SYSTEM, USER], [USER], [text]]
+    source = jsonl(tmp_path, *rows[1:])
     _, tasks = prepared(tmp_path, source, prompt="{prompt}", system="Be brief.", overwrite=True)
-    assert questions(tasks) == [[SYSTEM, USER]]
-
-
-def test_an_earlier_turn_with_a_call_is_taken_as_such(tmp_path: Path):
-    import pyarrow
-
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
-    turns = [USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "2"}]
-    source = write_parquet(tmp_path / "rows.parquet", pyarrow.Table.from_pylist([{"prompt": [*turns, USER]}]))
-    _, tasks = prepared(tmp_path, source, prompt="{prompt}")
-    assert questions(tasks) == [
-        [
-            USER,
-            {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a":1}', "status": "completed"},
-            {"type": "function_call_output", "call_id": "c1", "output": "2"},
-            USER,
-        ]
-    ]
+    assert questions(tasks) == [[SYSTEM, USER], [SYSTEM, text]]
 
 
 def test_a_null_in_arguments_is_kept_unless_a_column_of_one_type_added_it(tmp_path: Path):
@@ -331,73 +274,48 @@ def test_a_null_in_arguments_is_kept_unless_a_column_of_one_type_added_it(tmp_pa
     assert arguments(write_parquet(tmp_path / "typed.parquet", table)) == ['{"a":1}', '{"b":2}']
 
 
-@pytest.mark.parametrize(
-    ("messages", "options", "why"),
-    [
+def test_messages_that_cannot_be_asked_are_told(tmp_path: Path):
+    for messages, options, why in (
         ([USER], {"prompt": "Q: {m}"}, '"m" is a list of messages, not text; use it alone: --prompt "{m}"'),
-        ([USER], {"prompt": "{q}", "system": "{m}"}, '"m" is a list of messages, not text; use it alone'),
         ([SYSTEM, USER], {"system": "Hi"}, '"m" has a system message of its own; leave --system out'),
         ([{"role": "bot", "content": "x"}], {}, "\"m\" has a message of the role 'bot'"),
         ([{"role": "user", "content": None}], {}, '"m" has a message without content'),
-        (
-            [USER, {"role": "assistant", "content": "2"}],
-            {},
-            '"m" ends with a message of the assistant, so the question',
-        ),
+        ([USER, {"role": "assistant", "content": "2"}], {}, '"m" ends with a message of the assistant'),
         ([{"role": "assistant", "tool_calls": [{}]}, USER], {}, '"m": tool_calls[0]: no function name'),
-    ],
-)
-def test_messages_that_cannot_be_asked_are_told(tmp_path: Path, messages: Any, options: Json, why: str):
-    source = jsonl(tmp_path, {"m": messages, "q": "x"})
-    assert refusal(tmp_path, source, **{"prompt": "{m}", **options})[0].startswith(f"{source}:1: {why}")
+    ):
+        source = jsonl(tmp_path, {"m": messages, "q": "x"})
+        assert refusal(tmp_path, source, **{"prompt": "{m}", **options})[0].startswith(f"{source}:1: {why}")
 
 
 CHAT_TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 FLAT_TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
 
 
-@pytest.mark.parametrize("tools", [[CHAT_TOOL], orjson.dumps([CHAT_TOOL]).decode(), [FLAT_TOOL]])
-def test_a_column_of_tools_is_offered(tmp_path: Path, tools: Any):
-    _, tasks = prepared(tmp_path, jsonl(tmp_path, {"q": "x", "t": tools}, {"q": "y"}), tools="t")
-    assert [task["responses_create_params"].get("tools") for task in tasks] == [[FLAT_TOOL], None]
-
-
-@pytest.mark.parametrize("tools", ["[", [5]])
-def test_tools_that_are_none_are_refused(tmp_path: Path, tools: Any):
-    source = jsonl(tmp_path, {"q": "x", "t": tools})
-    assert "is not a list of tools" in refusal(tmp_path, source, tools="t")[0]
-    assert refusal(tmp_path, source, tools="tulz") == ('--tools: no row has "tulz"',)
+def test_a_column_of_tools_is_offered(tmp_path: Path):
+    for tools in ([CHAT_TOOL], orjson.dumps([CHAT_TOOL]).decode(), [FLAT_TOOL]):
+        source = jsonl(tmp_path, {"q": "x", "t": tools}, {"q": "y"})
+        _, tasks = prepared(tmp_path, source, tools="t", overwrite=True)
+        assert [task["responses_create_params"].get("tools") for task in tasks] == [[FLAT_TOOL], None]
 
 
 EARLIER = [
     {"role": "user", "content": "1 + 1?"},
-    {
-        "type": "function_call",
-        "call_id": "c",
-        "name": "add",
-        "arguments": '{"a":0.25}',
-        "status": "completed",
-    },
+    {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a":0.25}', "status": "completed"},
     {"type": "function_call_output", "call_id": "c", "output": "2"},
     {"role": "assistant", "content": "2"},
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "options"),
-    [
-        ("grpo", "train.jsonl", {"answer": "expected_answer", "tools": "tools", "id": "task"}),
-        (
-            "verl",
-            "train.parquet",
-            {"answer": "reward_model.ground_truth", "tools": "extra_info.tools", "id": "extra_info.task"},
-        ),
-    ],
-)
+GRPO = {"answer": "expected_answer", "tools": "tools", "id": "task"}
+VERL = {"answer": "reward_model.ground_truth", "tools": "extra_info.tools", "id": "extra_info.task"}
+
+
+@pytest.mark.parametrize(("file", "options"), [("grpo/train.jsonl", GRPO), ("verl/train.parquet", VERL)])
 @pytest.mark.parametrize("earlier", [[], EARLIER], ids=["texts", "calls"])
 def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
-    tmp_path: Path, name: str, file: str, options: dict[str, str], earlier: list[Json]
+    tmp_path: Path, file: str, options: dict[str, str], earlier: list[Json]
 ):
+    name = file.partition("/")[0]
     task = {
         "id": "sum",
         "responses_create_params": {"input": [SYSTEM, *earlier, USER], "tools": [FLAT_TOOL]},
@@ -406,6 +324,14 @@ def test_our_own_exports_are_read_back_as_the_tasks_they_came_from(
     answer = {"output": [{"role": "assistant", "content": "2"}], "response": {"content": "2"}, "usage": {}}
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_bytes(encode({**task, **answer, "reward": 1.0, "meta": {"key": "sum/0"}}))
-    export(name, rollouts, tmp_path / "data")
-    outcome, tasks = prepared(tmp_path, str(tmp_path / "data" / file), prompt="{prompt}", **options)
+    export(name, rollouts, tmp_path / name)
+    outcome, tasks = prepared(tmp_path, str(tmp_path / file), prompt="{prompt}", **options)
     assert (outcome.bad, tasks) == (0, [task])
+
+
+def test_without_datasets_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="the package datasets is not installed; pip install datasets"):
+        prepared(tmp_path, "hf:some/set")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_rows import Json, write
 
+from tests.support.index_rows import Json, write
 from velodrome.index import Index
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_rows import OpenIndex, failure, rollout, write
 
+from tests.support.index_rows import both_ways, failure, rollout, write
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
-from velodrome.index.paging import Cursor
 from velodrome.index.query import Compared, Matched, Term, Words
 
 Json = dict[str, Any]
 
 COUNT = 120
-NUMBERS = ("reward", "tokens", "tools", "total_s", "score", "flag", "repeat", "turns", "n", "pass_rate", "mean_reward")
+OF_TASKS = ("n", "pass_rate", "mean_reward")
+NUMBERS = ("reward", "tokens", "tools", "total_s", "score", "flag", "repeat", "turns", "number", *OF_TASKS)
 WORDS = ("alpha", "beta", "gamma", "delta")
 OPS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
 
@@ -139,31 +140,16 @@ compared = st.builds(
     st.lists(bounds, max_size=2),
     st.booleans(),
 )
+TEXTS = {
+    "key": ["/1", "k/3/", "task/7/2", "2", "Task/3/0"],
+    "task": ["task/1", "Task/4", "lost"],
+    "agent": ["OTHER", "solver"],
+    "error": ["timeout", "model: 401 Unauthorized", "%"],
+    "state": ["kept", "deferred", "failed"],
+}
 matched = st.builds(
-    lambda pair, op, negated: Matched(*pair[:1], op, pair[1], negated, 1),
-    st.sampled_from(
-        [
-            ("key", "/1"),
-            ("key", "k/3/"),
-            ("key", "task/7/2"),
-            ("key", "2"),
-            ("key", "Task/3/0"),
-            ("task", "task/1"),
-            ("task", "Task/4"),
-            ("task", "lost"),
-            ("agent", "OTHER"),
-            ("agent", "solver"),
-            ("error", "timeout"),
-            ("error", "model: 401 Unauthorized"),
-            ("error", "%"),
-        ]
-    ),
-    st.sampled_from([":", "=", "!="]),
-    st.booleans(),
-)
-states = st.builds(
-    lambda state, op, negated: Matched("state", op, state, negated, 1),
-    st.sampled_from(["kept", "deferred", "failed"]),
+    lambda pair, op, negated: Matched(pair[0], op, pair[1], negated, 1),
+    st.sampled_from([(field, text) for field, texts in TEXTS.items() for text in texts]),
     st.sampled_from([":", "=", "!="]),
     st.booleans(),
 )
@@ -173,14 +159,14 @@ spoken = st.builds(
     st.booleans(),
     st.booleans(),
 )
-queries = st.lists(compared | matched | states | spoken, max_size=4).map(lambda terms: Query(tuple(terms), "…"))
-sorts = st.builds(Sort, st.sampled_from([*NUMBERS, "number", "finished_at"]), st.booleans())
+queries = st.lists(compared | matched | spoken, max_size=4).map(lambda terms: Query(tuple(terms), "…"))
+sorts = st.builds(Sort, st.sampled_from([*NUMBERS, "finished_at"]), st.booleans())
 
 
 def ordered(rows: list[int], sort: Sort, numbers: dict[int, dict[str, float]], entries: list[Entry]) -> list[int]:
     """One big sort: by value, then (for a task's number, task by task) by entry; those without a value last."""
     names = list(dict.fromkeys(entry.task for entry in entries))
-    by_task = sort.field in ("n", "pass_rate", "mean_reward")
+    by_task = sort.field in OF_TASKS
     tasks = {entry.number: names.index(entry.task) if by_task else 0 for entry in entries}
     there = [number for number in rows if sort.field in numbers[number]]
     absent = [number for number in rows if sort.field not in numbers[number]]
@@ -189,125 +175,42 @@ def ordered(rows: list[int], sort: Sort, numbers: dict[int, dict[str, float]], e
     return there + absent
 
 
-@settings(max_examples=40, deadline=None)
-@given(query=queries, sort=sorts, limit=st.integers(1, 40))
+@settings(max_examples=40)
+@given(query=queries, sort=sorts, limit=st.integers(4, 40), number=st.integers(1, COUNT))
 def test_pages_put_together_are_what_a_loop_over_the_rows_finds_sorted(
-    known: Known, query: Query, sort: Sort, limit: int
+    known: Known, query: Query, sort: Sort, limit: int, number: int
 ):
     index = known.index
-    expected = ordered(known.wanted(query), sort, known.values, known.entries)
-    page = index.page(query, sort, limit=limit)
-    assert page.previous is None
-    forward = list(page.entries)
-    while page.next:
-        page = index.page(query, sort, after=page.next, limit=limit)
-        forward += page.entries
-    assert [entry.number for entry in forward] == expected
-    backward = list(page.entries)
-    while page.previous:
-        page = index.page(query, sort, before=page.previous, limit=limit)
-        backward = [*page.entries, *backward]
-    assert [entry.number for entry in backward] == expected
+    wanted = known.wanted(query)
+    everything = ordered([*{*wanted, number}], sort, known.values, known.entries)
+    place = everything.index(number)
+    neighbours = tuple(everything[at] if at in range(len(everything)) else None for at in (place - 1, place + 1))
+    assert index.neighbours(query, sort, number) == neighbours
+    expected = ordered(wanted, sort, known.values, known.entries)
+    for way in both_ways(partial(index.page, query, sort, limit=limit)):
+        assert [entry.number for entry in way] == expected
     assert index.count(query) == len(expected)
     assert [entry.number for entry in index.select(query, sort)] == expected
 
 
-@settings(max_examples=40, deadline=None)
-@given(query=queries, sort=sorts, number=st.integers(1, COUNT))
-def test_neighbours_are_the_ones_beside_it_in_the_list(known: Known, query: Query, sort: Sort, number: int):
-    everything = ordered([*{*known.wanted(query), number}], sort, known.values, known.entries)
-    place = everything.index(number)
-    before = everything[place - 1] if place else None
-    after = everything[place + 1] if place + 1 < len(everything) else None
-    assert known.index.neighbours(query, sort, number) == (before, after)
-
-
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "",
-        "x",
-        "!!!!",
-        "é",
-        "WzFd",
-        Cursor(1.0, (1,)).encode(Sort("tools")),
-        Cursor(None, (1, 2)).encode(Sort("reward")),
-    ],
-)
-def test_a_cursor_of_another_list_is_one_line(index: Index, cursor: str):
-    for way in ("after", "before"):
-        with pytest.raises(InputError, match="page: not a cursor of this list; start at its first page"):
-            index.page(Query(), Sort("reward"), **{way: cursor})
-
-
 def test_fields_that_are_not_there_are_named_with_the_nearest(index: Index):
-    requests: list[Callable[[], object]] = [
-        lambda: index.page(Query.parse("tools>1 scor>2"), Sort()),
-        lambda: index.count(Query.parse("tools>1 scor>2")),
-        lambda: index.page(Query(), Sort.parse("-scor")),
-        lambda: index.histogram("scor"),
-        lambda: index.tasks(Sort("reward")),
-        lambda: index.entry(77_777),
-        lambda: index.row(77_777),
-        lambda: index.neighbours(Query(), Sort(), 77_777),
+    scor, missing = 'no field "scor"; did you mean "score"?', f"{index.rollouts}: there is no rollout number 77777"
+    requests: list[tuple[Callable[[], object], str]] = [
+        (lambda: index.page(Query.parse("tools>1 scor>2"), Sort()), f"filter, at 9: {scor}"),
+        (lambda: index.count(Query.parse("tools>1 scor>2")), f"filter, at 9: {scor}"),
+        (lambda: index.page(Query(), Sort.parse("-scor")), f"sort: {scor}"),
+        (lambda: index.spread("scor"), f"field: {scor}"),
+        (lambda: index.tasks(Sort("reward")), 'sort: tasks have no "reward"'),
+        (lambda: index.row(77_777), missing),
+        (lambda: index.neighbours(Query(), Sort(), 77_777), missing),
     ]
-    problems = []
-    for call in requests:
-        with pytest.raises(InputError) as raised:
+    for call, problem in requests:
+        with pytest.raises(InputError, match=re.escape(problem)):
             call()
-        problems += raised.value.problems
-    missing = f"{index.rollouts}: there is no rollout number 77777"
-    assert problems == [
-        'filter, at 9: no field "scor"; did you mean "score"?',
-        'filter, at 9: no field "scor"; did you mean "score"?',
-        'sort: no field "scor"; did you mean "score"?',
-        'field: no field "scor"; did you mean "score"?',
-        'sort: tasks have no "reward", only n, scored, pass_rate, mean_reward and number',
-        missing,
-        missing,
-        missing,
-    ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"\'; DROP TABLE rollout; --"',
-        'error:"\' OR 1=1 --"',
-        'task:"\\" OR \\"\\"=\\""',
-        '"NEAR(alpha beta)"',
-        '"alpha OR beta"',
-        '"prompt : alpha"',
-        'error:"%_"',
-        'key="\') --"',
-    ],
-)
-def test_sql_and_search_syntax_are_only_text(index: Index, text: str):
-    assert index.page(Query.parse(text), Sort()).entries == ()
+def test_sql_and_search_syntax_are_only_text(index: Index):
+    attacks = ('"\'; DROP TABLE rollout; --"', 'error:"\' OR 1=1 --"', 'task:"\\" OR \\"\\"=\\""', 'key="\') --"')
+    for text in (*attacks, '"NEAR(alpha beta)"', '"alpha OR beta"', '"prompt : alpha"', 'error:"%_"'):
+        assert index.page(Query.parse(text), Sort()).entries == ()
     assert index.count(Query()) == COUNT + 10
-
-
-def test_a_field_whose_name_is_sql_is_only_a_name(index_of: OpenIndex):
-    names = ["a b", "x); DROP TABLE rollout; --", 'quo"te', "c0", "rowid", "select", "tokens", "über", "n"]
-    rows = [{**rollout("a", repeat), **dict.fromkeys(names, repeat)} for repeat in range(2)]
-    index = index_of(rows)
-    extra = [name for name in index.fields() if name not in ("scored", "pass_rate", "mean_reward")][16:-1]
-    assert extra == [
-        "a b",
-        "x); DROP TABLE rollout; --",
-        'quo"te',
-        "c0",
-        "rowid",
-        "select",
-        "row.tokens",
-        "über",
-        "row.n",
-    ]
-    assert [
-        entry.number for entry in index.page(Query.parse("select=1 rowid=1 über>0 row.tokens=1"), Sort()).entries
-    ] == [2]
-    assert [entry.key for entry in index.page(Query(), Sort("x); DROP TABLE rollout; --", True)).entries] == [
-        "a/1",
-        "a/0",
-    ]
-    assert index.entry(2).numbers["a b"] == 1

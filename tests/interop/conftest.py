@@ -6,7 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from programs import Absent
+
+from tests.interop.programs import Absent
 
 
 @pytest.hookimpl(wrapper=True)

@@ -112,6 +112,55 @@ def image(url: str) -> Json:
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
+def events(items: Iterable[Json]) -> list[Event]:
+    """What happens in items of a request or of a Response."""
+    made: list[Event] = []
+    for item in items:
+        kind, role = item.get("type", "message"), item.get("role")
+        if kind == "function_call":
+            made.append(called(item["call_id"], item["name"], _value(item["arguments"])))
+            continue
+        parts = item["output"] if kind == "function_call_output" else item.get("content") or item.get("summary", "")
+        for part in [{"text": parts}] if isinstance(parts, str) else parts:
+            words = part.get("text", part.get("refusal"))
+            if part.get("image_url"):
+                made.append(saw(part["image_url"]))
+            elif kind == "function_call_output":
+                made.append(got(item["call_id"], words))
+            elif kind == "reasoning":
+                made.append(thought(words))
+            else:
+                made.append(said(words) if role == "assistant" else told(role, words))
+    return made
+
+
+def chat_events(messages: Iterable[Json]) -> list[Event]:
+    """What happens in chat messages, as our exports and their readers have them."""
+    made: list[Event] = []
+    for message in messages:
+        content, calls, thoughts = message["content"], message.get("tool_calls") or (), message.get("reasoning_content")
+        made += [thought(thoughts)] if thoughts else []
+        for part in [{"text": content}] if isinstance(content, str) else content:
+            if part.get("image"):
+                made.append(saw(part["image"]))
+            elif message["role"] == "tool":
+                made.append(got(message["tool_call_id"], part["text"]))
+            elif message["role"] != "assistant":
+                made.append(told(message["role"], part["text"]))
+            elif part["text"] or not (calls or thoughts):
+                made.append(said(part["text"]))
+        functions = ((each["id"], each["function"]) for each in calls)
+        made += [called(call_id, function["name"], function["arguments"]) for call_id, function in functions]
+    return made
+
+
+def _value(arguments: str) -> Any:
+    try:
+        return orjson.loads(arguments)
+    except ValueError:
+        return arguments
+
+
 @dataclass(frozen=True)
 class Case:
     """One rollout by what it holds. Cases with the same feature are one line of the table."""
@@ -120,11 +169,20 @@ class Case:
     feature: str
     input: list[Json]
     output: list[Json]
-    prompt: list[Event]  # what the model was given
-    made: list[Event]  # what it did with it, results included
     tools: list[Json] = field(default_factory=list)
     params: Json = field(default_factory=dict)
     response: Json = field(default_factory=dict)  # other fields of the Response
+
+    @property
+    def prompt(self) -> list[Event]:
+        """What the model was given."""
+        system = [told("system", self.params["instructions"])] if "instructions" in self.params else []
+        return [*system, *events(self.input)]
+
+    @property
+    def made(self) -> list[Event]:
+        """What it did with it, results included."""
+        return events(self.output)
 
     @property
     def happened(self) -> list[Event]:
@@ -164,17 +222,15 @@ class Case:
         return make_rollout(task, {**task, "response": response, "reward": reward}, meta)
 
 
-def _simple(name: str, feature: str, output: list[Json], made: list[Event], **more: Any) -> Case:
+def _simple(name: str, feature: str, *output: Json, **more: Any) -> Case:
     """A case with a question of its own as the prompt."""
-    question = f"What about {name}?"
-    return Case(name, feature, [user(question)], output, [told("user", question)], made, **more)
+    return Case(name, feature, [user(f"What about {name}?")], list(output), **more)
 
 
 def _called(name: str, feature: str, offered: Json, arguments: Any, call_id: str = "call_1") -> Case:
     """A case of one call, its result and an answer."""
-    output = [call(offered["name"], arguments, call_id), result("15 degrees", call_id), text(f"It is mild ({name}).")]
-    made = [called(call_id, offered["name"], arguments), got(call_id, "15 degrees"), said(f"It is mild ({name}).")]
-    return _simple(name, feature, output, made, tools=[offered])
+    output = call(offered["name"], arguments, call_id), result("15 degrees", call_id), text(f"It is mild ({name}).")
+    return _simple(name, feature, *output, tools=[offered])
 
 
 OSLO, ROME = {"city": "Oslo", "days": 2}, {"city": "Rome", "days": 3}
@@ -190,142 +246,80 @@ TOKENS = {
 
 
 def _answers() -> list[Case]:
-    refusal = {"type": "refusal", "refusal": "I cannot help with that."}
-    spoken = [
-        ("plain", "plain answer", text("It is 42.")),
-        ("odd", "unicode and control characters", text(ODD)),
-        ("marks", "a template's own marks in the text", text(MARKED)),
-        ("spaces", "white space around the text", text(SPACED)),
-        ("empty", "empty answer", text("")),
-    ]
-    cases = [_simple(name, feature, [item], [said(item["content"][0]["text"])]) for name, feature, item in spoken]
+    refused = {"type": "refusal", "refusal": "I cannot help with that."}
+    refusal, beside = ({**text(""), "content": parts} for parts in ([refused], [*text("Well.")["content"], refused]))
+    cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     return [
-        *cases,
-        _simple("tokens", "token ids", [{**text("It is 42 by tokens."), **TOKENS}], [said("It is 42 by tokens.")]),
-        _simple("refusal", "refusal", [{**text(""), "content": [refusal]}], [said(refusal["refusal"])]),
-        _simple(
-            "refusal_beside_text",
-            "refusal beside text",
-            [{**text(""), "content": [text("Well.")["content"][0], refusal]}],
-            [said("Well."), said(refusal["refusal"])],
-        ),
-        _simple(
-            "reasoning", "reasoning", [reasoning("Six by seven."), text("42.")], [thought("Six by seven."), said("42.")]
-        ),
-        _simple(
-            "truncated",
-            "cut off by max_output_tokens",
-            [text("The answer to everyth")],
-            [said("The answer to everyth")],
-            response={"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
-        ),
+        _simple("plain", "plain answer", text("It is 42.")),
+        _simple("odd", "unicode and control characters", text(ODD)),
+        _simple("marks", "a template's own marks in the text", text(MARKED)),
+        _simple("spaces", "white space around the text", text(SPACED)),
+        _simple("empty", "empty answer", text("")),
+        _simple("tokens", "token ids", {**text("It is 42 by tokens."), **TOKENS}),
+        _simple("refusal", "refusal", refusal),
+        _simple("refusal_beside_text", "refusal beside text", beside),
+        _simple("reasoning", "reasoning", reasoning("Six by seven."), text("42.")),
+        _simple("truncated", "cut off by max_output_tokens", text("The answer to everyth"), response=cut),
     ]
 
 
 def _calls() -> list[Case]:
     two = [call("weather", OSLO, "call_a"), call("weather", ROME, "call_b")]
-    results = [result("3 degrees", "call_a"), result("21 degrees", "call_b")]
-    did_two = [called("call_a", "weather", OSLO), called("call_b", "weather", ROME)]
-    got_two = [got("call_a", "3 degrees"), got("call_b", "21 degrees")]
-    one, done = call("weather", OSLO), called("call_1", "weather", OSLO)
-    last, ended = [result("3 degrees"), text("Cold.")], [got("call_1", "3 degrees"), said("Cold.")]
-    again = [call("clock", {"zone": "UTC"}), result("noon"), *last[1:]]
-    offered = {"tools": [WEATHER, CLOCK]}
+    two += [result("3 degrees", "call_a"), result("21 degrees", "call_b")]
+    one = [call("weather", OSLO), result("3 degrees")]
+    again = [call("clock", {"zone": "UTC"}), result("noon")]
+    picture = result([{"type": "input_text", "text": "A picture:"}, image(BLUE)])
+    stopped = {"status": "incomplete", "metadata": {"stop": "max_steps"}}
+    thoughts, cold = (reasoning("I need the weather."), reasoning("So cold.")), text("Cold.")
+    both = reasoning("Both cities."), text("Let me compare.")
+    made: list[tuple[str, str, list[Json], Json]] = [
+        ("parallel_calls", "parallel calls", [*two, text("Rome is warmer.")], {}),
+        ("text_beside_calls", "text beside calls", [text("Let me look."), *one, cold], {}),
+        ("reasoning_beside_calls", "reasoning beside calls", [thoughts[0], *one, thoughts[1], cold], {}),
+        ("all_beside_calls", "reasoning and text beside calls", [*both, *two, text("Rome.")], {}),
+        ("same_id_again", "a call id used again", [*one, *again, cold], {}),
+        ("max_steps", "stopped by max_steps", one, stopped),
+        ("ends_with_result", "ends with a tool result", one, {}),
+        ("ends_with_call", "ends with a tool call", one[:1], {}),
+        ("image_result", "image in a tool result", [one[0], picture, text("Blue sky.")], {}),
+    ]
+    offered = [WEATHER, CLOCK]
+    cases = [_simple(name, what, *output, response=response, tools=offered) for name, what, output, response in made]
     return [
         _called("one_call", "one call", WEATHER, OSLO),
-        _simple(
-            "parallel_calls",
-            "parallel calls",
-            [*two, *results, text("Rome is warmer.")],
-            [*did_two, *got_two, said("Rome is warmer.")],
-            **offered,
-        ),
-        _simple(
-            "text_beside_calls",
-            "text beside calls",
-            [text("Let me look."), one, *last],
-            [said("Let me look."), done, *ended],
-            **offered,
-        ),
-        _simple(
-            "reasoning_beside_calls",
-            "reasoning beside calls",
-            [reasoning("I need the weather."), one, result("3 degrees"), reasoning("So cold."), text("Cold.")],
-            [thought("I need the weather."), done, got("call_1", "3 degrees"), thought("So cold."), said("Cold.")],
-            **offered,
-        ),
-        _simple(
-            "all_beside_calls",
-            "reasoning and text beside calls",
-            [reasoning("Both cities."), text("Let me compare."), *two, *results, text("Rome.")],
-            [thought("Both cities."), said("Let me compare."), *did_two, *got_two, said("Rome.")],
-            **offered,
-        ),
+        *cases[:4],
         _called("long_ids", "long call ids", WEATHER, OSLO, LONG_ID),
-        _simple(
-            "same_id_again",
-            "a call id used again",
-            [one, last[0], *again],
-            [done, ended[0], called("call_1", "clock", {"zone": "UTC"}), got("call_1", "noon"), said("Cold.")],
-            **offered,
-        ),
-        _simple(
-            "max_steps",
-            "stopped by max_steps",
-            [one, result("3 degrees")],
-            [done, got("call_1", "3 degrees")],
-            response={"status": "incomplete", "metadata": {"stop": "max_steps"}},
-            **offered,
-        ),
-        _simple(
-            "ends_with_result",
-            "ends with a tool result",
-            [one, result("3 degrees")],
-            [done, got("call_1", "3 degrees")],
-            **offered,
-        ),
-        _simple("ends_with_call", "ends with a tool call", [one], [done], **offered),
+        *cases[4:8],
         _called("not_json", "arguments that are not JSON", WEATHER, '{"city": "Oslo", '),
-        _simple(
-            "image_result",
-            "image in a tool result",
-            [one, result([{"type": "input_text", "text": "A picture:"}, image(BLUE)]), text("Blue sky.")],
-            [done, got("call_1", "A picture:"), saw(BLUE), said("Blue sky.")],
-            **offered,
-        ),
+        *cases[8:],
     ]
 
 
 def _schemas() -> list[Case]:
     """Rows whose tools and arguments have the same names and different types."""
-    kinds: list[tuple[str, Json, Json]] = [
-        ("int", {"type": "integer"}, {"value": 7}),
-        ("float", {"type": "number", "minimum": 0.1}, {"value": 0.25}),
-        ("text", {"type": "string", "enum": ["7", "8"]}, {"value": "7"}),
-        ("list", {"type": "array", "items": {"type": "string"}}, {"value": ["a", "b"]}),
-        ("numbers", {"type": "array", "items": {"type": "number"}}, {"value": [1, 2.5]}),
-        ("object", {"type": "object", "properties": {"x": {"type": "integer"}}}, {"value": {"x": 1, "y": {"z": []}}}),
-        ("null", {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}, {"value": None}),
-        ("either", {"type": ["string", "null"], "default": "x"}, {"value": "x"}),
-        ("bool", {"type": "boolean", "default": False}, {"value": True}),
-    ]
-    cases = [
-        _called(f"schema_{kind}", "mixed schemas", tool("set", value=schema), arguments)
-        for kind, schema, arguments in kinds
+    kinds: list[tuple[str, Json, Any]] = [
+        ("int", {"type": "integer"}, 7),
+        ("float", {"type": "number", "minimum": 0.1}, 0.25),
+        ("text", {"type": "string", "enum": ["7", "8"]}, "7"),
+        ("list", {"type": "array", "items": {"type": "string"}}, ["a", "b"]),
+        ("numbers", {"type": "array", "items": {"type": "number"}}, [1, 2.5]),
+        ("object", {"type": "object", "properties": {"x": {"type": "integer"}}}, {"x": 1, "y": {"z": []}}),
+        ("null", {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}, None),
+        ("either", {"type": ["string", "null"], "default": "x"}, "x"),
+        ("bool", {"type": "boolean", "default": False}, True),
     ]
     optional = tool("set", ["value"], value={"type": "integer"}, note={"type": "string", "description": "or none"})
+    words, decimals = tool("set", value={"type": "string"}), tool("set", value={"type": "number"})
+    mixed = [
+        *((kind, tool("set", value=schema), {"value": value}) for kind, schema, value in kinds),
+        ("optional", optional, {"value": 1}),
+        ("given", optional, {"value": 1, "note": "so"}),
+        ("none", {**tool("set"), "strict": False}, {}),
+    ]
     return [
-        *cases,
-        _called("schema_optional", "mixed schemas", optional, {"value": 1}),
-        _called("schema_given", "mixed schemas", optional, {"value": 1, "note": "so"}),
-        _called("schema_none", "mixed schemas", {**tool("set"), "strict": False}, {}),
-        _called("decimal", "decimals such as 0.3 in arguments", tool("set", value={"type": "number"}), {"value": 0.3}),
-        _called(
-            "odd_arguments",
-            "unicode and control characters in arguments",
-            tool("set", value={"type": "string"}),
-            {"value": ODD},
-        ),
+        *(_called(f"schema_{kind}", "mixed schemas", offered, arguments) for kind, offered, arguments in mixed),
+        _called("decimal", "decimals such as 0.3 in arguments", decimals, {"value": 0.3}),
+        _called("odd_arguments", "unicode and control characters in arguments", words, {"value": ODD}),
     ]
 
 
@@ -337,31 +331,18 @@ def _prompts() -> list[Case]:
         {"role": "assistant", "content": "Cold in Oslo."},
         user("And in Rome?"),
     ]
-    before = [
-        told("user", "Weather in Oslo?"),
-        called("call_0", "weather", OSLO),
-        got("call_0", "3 degrees"),
-        said("Cold in Oslo."),
-        told("user", "And in Rome?"),
-    ]
     again = [call("weather", ROME), result("21 degrees"), text("Warm in Rome.")]
-    did = [called("call_1", "weather", ROME), got("call_1", "21 degrees"), said("Warm in Rome.")]
-    asked = [user("Greet.")]
-    hello, greeted = [text("Hello.")], [said("Hello.")]
-    red = [text("Red.")]
+    hello, red = [text("Hello.")], [text("Red.")]
+    system = {"params": {"instructions": "Be brief."}}
+    kind, greet = {"role": "developer", "content": "Be kind."}, user("Greet.")
     return [
-        Case("system", "system prompt", asked, hello, [told("system", "Be brief."), told("user", "Greet.")], greeted,
-             params={"instructions": "Be brief."}),
-        Case("developer", "system prompt", [{"role": "developer", "content": "Be kind."}, *asked], hello,
-             [told("developer", "Be kind."), told("user", "Greet.")], greeted),
-        Case("earlier_calls", "earlier turns with calls in the prompt", earlier, again, before, did, tools=[WEATHER]),
-        Case("image", "image in the prompt", [user("Which colour?", image(RED))], red,
-             [told("user", "Which colour?"), saw(RED)], [said("Red.")]),
-        Case("images", "image in the prompt", [user(image(RED), "or", image(BLUE), "?")], red,
-             [saw(RED), told("user", "or"), saw(BLUE), told("user", "?")], [said("Red.")]),
-        Case("remote_image", "image behind an http address", [user("What is it?", image(REMOTE))], red,
-             [told("user", "What is it?"), saw(REMOTE)], [said("Red.")]),
-    ]  # fmt: skip
+        Case("system", "system prompt", [greet], hello, **system),
+        Case("developer", "system prompt", [kind, greet], hello),
+        Case("earlier_calls", "earlier turns with calls in the prompt", earlier, again, tools=[WEATHER]),
+        Case("image", "image in the prompt", [user("Which colour?", image(RED))], red),
+        Case("images", "image in the prompt", [user(image(RED), "or", image(BLUE), "?")], red),
+        Case("remote_image", "image behind an http address", [user("What is it?", image(REMOTE))], red),
+    ]
 
 
 CASES: dict[str, Case] = {case.name: case for case in (*_answers(), *_calls(), *_schemas(), *_prompts())}

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from corpus import CASES, FEATURES, Case, Event, write
-from programs import ROOT
 
+from tests.interop.corpus import CASES, FEATURES, Case, Event, write
+from tests.interop.programs import ROOT
 from velodrome.api.exchanging import export
 from velodrome.exchange.export.format import ExportSettings, Unit, reason
 from velodrome.exchange.export.formats import FORMATS

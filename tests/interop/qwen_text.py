@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from corpus import IDS, Case, Event, called, got, said, thought, told
-from law import KEPT
+from tests.interop.corpus import IDS, Case, Event, called, got, said, thought, told
+from tests.interop.law import KEPT
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 _THOUGHT = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.DOTALL)

@@ -1,57 +1,40 @@
-"""A server of a real program: a process in a session of its own, ended with all it started."""
+"""Servers of real programs: each a process in a session of its own, ended with all it started."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
+import json
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from programs import environment, surroundings
+from tests.interop.programs import environment, inherited, process_group, surroundings
 
 GRACE_S = 20  # between the two signals
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager
 def serving(name: str, *arguments: str, port: int, ready: str, log: Path, **variables: str) -> Iterator[str]:
     """The address of `python ARGUMENTS` in a program's environment, once it answers on the path `ready`."""
-    command = [str(environment(name)), *arguments]
-    with surroundings(**variables) as env, log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=env, stdout=output, stderr=output, cwd=log.parent, start_new_session=True
-        )
-        yield from _while_it_runs(name, process, f"http://127.0.0.1:{port}", ready, log)
-
-
-def _while_it_runs(name: str, process: subprocess.Popen[bytes], url: str, ready: str, log: Path) -> Iterator[str]:
-    try:
+    url = f"http://127.0.0.1:{port}"
+    with (
+        surroundings(**variables) as env,
+        log.open("w") as output,
+        process_group([str(environment(name)), *arguments], log.parent, env, stdout=output, stderr=output) as process,
+    ):
         while not _answers(url + ready):
             assert process.poll() is None, f"{name} ended with {process.returncode}\n{log.read_text()[-4000:]}"
             time.sleep(0.2)
-        yield url
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # what the first signal left
-        except ProcessLookupError:
-            pass
-        process.wait()
+            yield url
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
 
 
 def _answers(url: str) -> bool:
@@ -60,3 +43,18 @@ def _answers(url: str) -> bool:
             return bool(reply.status == 200)
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
+
+
+@contextmanager
+def gym_servers(folder: Path, servers: dict[str, dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """The addresses of servers of nemo-gym by name, and of the `head_server` that lists them."""
+    script = Path(__file__).with_name("nemo_gym_servers.py")
+    command = [str(environment("nemo_gym")), str(script), json.dumps(servers)]
+    with (
+        (folder / "servers.log").open("w") as log,
+        process_group(command, folder, inherited(), stdin=subprocess.PIPE, stderr=log) as process,
+    ):
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first, (folder / "servers.log").read_text()
+        yield json.loads(first)

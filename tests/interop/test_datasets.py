@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import CASES, write
-from law import exported
-from patience import DEADLINE_S
-from programs import run
 
+from tests.interop.corpus import CASES, write
+from tests.interop.law import exported
+from tests.interop.programs import run
+from tests.support.patience import DEADLINE_S
 from velodrome.api.exchanging import export
 from velodrome.exchange.export.chat import Style, Unfit, loadable
 from velodrome.exchange.parquet import json_text
@@ -88,14 +88,7 @@ def test_arguments_as_text_change_no_number_of_a_tools_schema(tmp_path: Path, pr
         row["responses_create_params"]["tools"][0]["parameters"] = {"properties": {"x": schema}}
     rollouts = tmp_path / "schema.jsonl"
     rollouts.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-    forms = (
-        "sft table.parquet",
-        "dpo table.parquet",
-        "dpo lines.jsonl",
-        "dpo folder",
-        "grpo table.parquet",
-        "grpo lines.jsonl",
-    )
+    forms = ("sft table.parquet", "dpo table.parquet", "dpo lines.jsonl", "dpo folder", "grpo lines.jsonl")
     files = [tmp_path / name for name in forms]
     for file in files:
         assert export(file.name.split()[0], [rollouts], file, arguments="text").unfit == 0
@@ -150,25 +143,22 @@ def test_numbers_that_datasets_changes_are_the_ones_that_are_left_out():
         assert fewest < left_out / len(numbers) < most, "and not more than need be"
 
 
-def test_arguments_as_text_is_the_form_of_openai(tmp_path: Path):
-    """`--arguments text` keeps images as OpenAI's fine-tuning has them, and OpenAI's own types take the records."""
-    from openai.types import chat
-    from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
-    from pydantic import TypeAdapter
-
-    fields = {
-        role: getattr(chat, f"ChatCompletion{role.title()}MessageParam").__annotations__.keys()
-        for role in ("system", "user", "assistant", "tool")
-    }
-
+def test_arguments_as_text_keeps_images_as_openai_has_them(tmp_path: Path):
+    """OpenAI's own types take the records in tests/shown/test_consumers.py."""
     path, names, unfit = exported("sft", tmp_path, "openai.jsonl", arguments="text", reasoning="drop")
-    messages, tools = TypeAdapter(list[ChatCompletionMessageParam]), TypeAdapter(list[ChatCompletionToolParam])
-    for record in records(path):
-        messages.validate_python(record["messages"])
-        assert all(message.keys() <= fields[message["role"]] for message in record["messages"])
-        tools.validate_python(record.get("tools", []))
     shown = dict(zip(names, records(path), strict=True))["images"]["messages"][0]["content"]
     assert [part.get("image_url", {}).get("url") for part in shown] == [
         part.get("image_url") for part in CASES["images"].input[0]["content"]
     ]
     assert set(unfit) == {"image_result", "max_steps", "ends_with_result", "refusal_beside_text", "truncated"}
+
+
+@pytest.mark.parametrize("form", ["sft", "verl"])
+def test_the_splits_of_a_folder_are_loaded_without_a_word(tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture):
+    import datasets
+
+    names = ["plain", "odd", "system", "developer"]
+    export(form, [write(tmp_path, names)], tmp_path / form, split="train=0.7,dev-1=0.25,none=0.05")
+    result = datasets.load_dataset(str(tmp_path / form), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in result.items()} == {"train": 3, "dev_1": 1}
+    assert [record for record in caplog.records if "card" in record.message] == []

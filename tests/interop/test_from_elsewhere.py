@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hosted as hosting
 import orjson
-import pages
-from patience import DEADLINE_S
-from programs import environment, inherited, make_home, process_group
-from test_nemo_gym_folder import served_by_the_package
 
+from tests.interop.programs import environment, inherited, make_home, process_group
+from tests.interop.test_nemo_gym_folder import served_by_the_package
+from tests.support import hosted as hosting
+from tests.support import pages
+from tests.support.patience import DEADLINE_S
 from velodrome.contracts import as_model
 
 Json = dict[str, Any]
@@ -87,32 +87,27 @@ def run_theirs(program: str, folder: Path, script: str, *arguments: str, **varia
     return out
 
 
+def rewards(folder: Path, page: str, program: str, module: str, **variables: str) -> list[float]:
+    """What each question earns, theirs with their package and ours here: the same."""
+    evaluate = (HERE / f"{program}_shop.py").read_text()
+    write(folder, **{module: code(page, "Theirs")}, write_tasks=code(page, "Step 1: the tasks"), evaluate=evaluate)
+    (folder / "tasks.jsonl").write_text(run_theirs(program, folder, "write_tasks.py"))
+    with hosting.hosted("responses_api_models", lambda: as_model(shopper)) as model:
+        printed = run_theirs(program, folder, "evaluate.py", f"{model}/v1", **variables)
+        rows = ours(folder, page, model)
+    theirs: dict[str, float] = json.loads(printed.splitlines()[-1])
+    assert theirs == {question: row["reward"] for question, row in rows.items()}
+    return sorted(theirs.values())
+
+
 def test_the_page_on_verifiers(tmp_path: Path):
-    page = "from-verifiers.md"
-    write(tmp_path, shop_taskset=code(page, "Theirs"), write_tasks=code(page, "Step 1: the tasks"))
-    (tmp_path / "evaluate.py").write_text((HERE / "verifiers_shop.py").read_text())
-    (tmp_path / "tasks.jsonl").write_text(run_theirs("verifiers", tmp_path, "write_tasks.py"))
     make_home(tmp_path / "home", environment("verifiers"))
     variables = {"HOME": str(tmp_path / "home"), "NO_KEY": "none", "PYTHONPATH": str(tmp_path)}
-    with hosting.hosted("responses_api_models", lambda: as_model(shopper)) as model:
-        printed = run_theirs("verifiers", tmp_path, "evaluate.py", f"{model}/v1", **variables)
-        rows = ours(tmp_path, page, model)
-    theirs = json.loads(printed.splitlines()[-1])
-    assert theirs == {question: row["reward"] for question, row in rows.items()}
-    assert sorted(theirs.values()) == [0.25, 0.75, 1.0]
+    assert rewards(tmp_path, "from-verifiers.md", "verifiers", "shop_taskset", **variables) == [0.25, 0.75, 1.0]
 
 
 def test_the_page_on_inspect(tmp_path: Path):
-    page = "from-inspect.md"
-    write(tmp_path, shop=code(page, "Theirs"), write_tasks=code(page, "Step 1: the tasks"))
-    (tmp_path / "evaluate.py").write_text((HERE / "inspect_shop.py").read_text())
-    (tmp_path / "tasks.jsonl").write_text(run_theirs("inspect", tmp_path, "write_tasks.py"))
-    with hosting.hosted("responses_api_models", lambda: as_model(shopper)) as model:
-        printed = run_theirs("inspect", tmp_path, "evaluate.py", f"{model}/v1", HOME=str(tmp_path))
-        rows = ours(tmp_path, page, model)
-    theirs = json.loads(printed.splitlines()[-1])
-    assert theirs == {question: row["reward"] for question, row in rows.items()}
-    assert sorted(theirs.values()) == [0.5, 1.0, 1.0]
+    assert rewards(tmp_path, "from-inspect.md", "inspect", "shop", HOME=str(tmp_path)) == [0.5, 1.0, 1.0]
 
 
 def test_the_page_on_nemo_gym(tmp_path: Path):
@@ -122,16 +117,16 @@ def test_the_page_on_nemo_gym(tmp_path: Path):
     calls = [{"tool_calls": [{"name": "add", "arguments": {"number": 3}}]}, "Done."]
     model = {"policy_model": {"responses_api_models": {"scripted_model": {"answers": calls}}}}
     commands = code(page, "A folder as it is", "bash").partition("\n")[2]
-    rewards = {}
+    earned = {}
     root = folder(tmp_path / "as_it_is", app, config)
-    rewards["as it is"] = tally(root, page, model, commands)
+    earned["as it is"] = tally(root, page, model, commands)
     with served_by_the_package(root, "tally", "TallyResourcesServer") as url:
         there = config.replace("entrypoint: app.py\n      domain: other", f"url: {url}")
         assert there != config
-        rewards["by url"] = tally(folder(tmp_path / "by_url", app, there), page, model, commands)
+        earned["by url"] = tally(folder(tmp_path / "by_url", app, there), page, model, commands)
     anew = folder(tmp_path / "anew", code(page, "The same, written for Velodrome"), config)
-    rewards["written anew"] = tally(anew, page, model, commands)
-    assert rewards == {form: {0: 1.0, 4: 0.0} for form in ("as it is", "by url", "written anew")}
+    earned["written anew"] = tally(anew, page, model, commands)
+    assert earned == {form: {0: 1.0, 4: 0.0} for form in ("as it is", "by url", "written anew")}
 
 
 def folder(root: Path, app: str, config: str) -> Path:
@@ -151,7 +146,7 @@ def tally(root: Path, page: str, model: Json, commands: str) -> dict[int, float]
 
 
 def test_the_names_on_the_page_are_those_of_the_stand_in():
-    from velodrome.serving.folders.gym_names import METRICS_MODULE, MODULES
+    from velodrome.adapters.gym.names import METRICS_MODULE, MODULES
 
     table = pages.rows(pages.section(pages.read("from-nemo-gym.md"), "What a folder may use"))
     listed = {name.removeprefix("nemo_gym."): pages.CODE.findall(text) for name, text in table.items() if "." in name}

@@ -6,8 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
-from law import columns
-from test_templates import TEMPLATES
+
+from tests.interop.law import columns
+from tests.interop.test_templates import TEMPLATES
 
 HERE = Path(__file__).parent
 

@@ -9,22 +9,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import hosted as hosting
 import orjson
-import pages
 import pytest
 import yaml
-from corpus import CASES, TOKENS, Case, Event, called, got, said, saw, text, thought, told, tool
-from law import KEPT, exported, hold, verdicts
-from patience import DEADLINE_S
-from programs import Absent, environment, inherited, process_group, run
-from running import Session, free_port, gone
-from test_response_fields import MADE
 
+from tests.interop.corpus import CASES, TOKENS, Case, Event, events, got, text, told, tool
+from tests.interop.law import KEPT, exported, hold, verdicts
+from tests.interop.programs import Absent, environment, inherited, process_group, run
+from tests.interop.servers import gym_servers
+from tests.records.test_response_fields import MADE
+from tests.support import hosted as hosting
+from tests.support import pages
+from tests.support.patience import DEADLINE_S
+from tests.support.running import Session, free_port, gone
 from velodrome.api.exchanging import export
 from velodrome.exchange.imports.importing import ImportOptions, import_file
 from velodrome.records.facts import RowFacts
@@ -35,11 +36,15 @@ from velodrome.serving.apps.aggregate import aggregate
 Json = dict[str, Any]
 
 HERE = Path(__file__).parent
-COUNTER = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
+THEIRS = (
+    "resources_servers/example_session_state_mgmt",
+    "responses_api_agents/simple_agent",
+    "responses_api_models/openai_model",
+)
+COUNTER = f"{THEIRS[0]}/configs/example_session_state_mgmt.yaml"
 TOOLS = [tool("increment_counter", count={"type": "integer"}), tool("get_counter_value")]
 ADD = [{"name": "increment_counter", "arguments": {"count": number}} for number in (1, 2)]
 SCRIPT: list[Any] = [{"tool_calls": ADD}, {"tool_calls": [{"name": "get_counter_value"}]}, "It is {tool_result}"]
-THEIR_PARTS = ("responses_api_agents/simple_agent", "responses_api_models/openai_model")
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_MODE": "disabled", "HYDRA_FULL_ERROR": "1"}
 
 
@@ -80,31 +85,17 @@ def test_its_collector_runs_to_its_end_on_our_servers_with_the_same_mean(tmp_pat
     (tmp_path / "model.yaml").write_text(
         json.dumps({"policy_model": {"responses_api_models": {"scripted_model": {"answers": SCRIPT}}}})
     )
-    tasks = lines(tmp_path / "tasks.jsonl", TASKS)
-    agent = "example_session_state_mgmt_simple_agent"
+    lines(tmp_path / "tasks.jsonl", TASKS)
+    run_options = ["+agent_name=example_session_state_mgmt_simple_agent", "+num_repeats=2"]
     with Session(tmp_path, f"+config_paths=[{COUNTER},model.yaml]", "+num_workers=2") as servers:
         servers.up()
-        place = ("+head_server.host=127.0.0.1", f"+head_server.port={servers.port}")
-        status = theirs(tmp_path, "ng_status", *place)
-        ended = theirs(
-            tmp_path,
-            *("gym", "eval", "run", "--no-serve"),
-            f"+agent_name={agent}",
-            f"+input_jsonl_fpath={tasks}",
-            f"+output_jsonl_fpath={tmp_path / 'theirs.jsonl'}",
-            "+num_repeats=2",
-            *place,
-        )
         head = f"+head_server.port={servers.port}"
-        collected = ours(
-            tmp_path,
-            "collect",
-            f"+agent_name={agent}",
-            "+input_jsonl_fpath=tasks.jsonl",
-            "+output_jsonl_fpath=ours.jsonl",
-            "+num_repeats=2",
-            head,
-        )
+        place = ("+head_server.host=127.0.0.1", head)
+        status = theirs(tmp_path, "ng_status", *place)
+        files = [f"+input_jsonl_fpath={tmp_path}/tasks.jsonl", f"+output_jsonl_fpath={tmp_path}/theirs.jsonl"]
+        ended = theirs(tmp_path, "gym", "eval", "run", "--no-serve", *run_options, *files, *place)
+        files = ["+input_jsonl_fpath=tasks.jsonl", "+output_jsonl_fpath=ours.jsonl"]
+        collected = ours(tmp_path, "collect", *run_options, *files, head)
     assert "4 servers found (4 healthy" in status.stdout, status.stdout + status.stderr
     assert (ended.returncode, collected.returncode) == (0, 0), ended.stdout + ended.stderr + collected.stderr
     rollouts = read(tmp_path / "theirs.jsonl")
@@ -114,26 +105,34 @@ def test_its_collector_runs_to_its_end_on_our_servers_with_the_same_mean(tmp_pat
     assert [each["mean/reward"] for each in metrics["group_level_metrics"]] == [1, 1, 0]
     import_file("nemo_gym", tmp_path / "theirs.jsonl", ImportOptions(to=tmp_path / "back.jsonl"))
     back, made = (
-        sorted(map(RowFacts, read(tmp_path / name)), key=lambda one: one.prompt)
+        sorted(
+            (one.prompt, one.answer, one.reward, one.tool_calls, one.total_tokens)
+            for one in map(RowFacts, read(tmp_path / name))
+        )
         for name in ("back.jsonl", "ours.jsonl")
     )
-    assert [(one.prompt, one.answer, one.reward, one.tool_calls, one.total_tokens) for one in back] == [
-        (one.prompt, one.answer, one.reward, one.tool_calls, one.total_tokens) for one in made
-    ]
+    assert back == made
 
 
-@contextmanager
-def their_servers(model: str, folder: Path) -> Iterator[dict[str, str]]:
+def server(path: str, kind: str, **settings: Any) -> Json:
+    """One of their servers: its class, in the `app` of a folder of their package, and its settings."""
+    place, _, name = path.partition("/")
+    return {"type": place, "name": name, "class": f"{place}.{name}.app:{kind}", "settings": settings}
+
+
+def their_servers(model: str, folder: Path) -> AbstractContextManager[dict[str, str]]:
     """The addresses of their servers, of which the model server asks `model`."""
-    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_servers.py"), model]
-    with (
-        (folder / "servers.log").open("w") as log,
-        process_group(command, folder, inherited() | QUIET, stdin=subprocess.PIPE, stderr=log) as process,
-    ):
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first, (folder / "servers.log").read_text()
-        yield json.loads(first)
+    links = {
+        "resources_server": {"type": "resources_servers", "name": "environment"},
+        "model_server": {"type": "responses_api_models", "name": "model"},
+    }
+    asked = {"openai_base_url": model, "openai_api_key": "none", "openai_model": "scripted"}
+    servers = {
+        "environment": server(THEIRS[0], "StatefulCounterResourcesServer", domain="agent"),
+        "agent": server(THEIRS[1], "SimpleAgent", max_steps=6, **links),
+        "model": server(THEIRS[2], "SimpleModelServer", **asked),
+    }
+    return gym_servers(folder, servers)
 
 
 def of_the_page(environment: str) -> Json:
@@ -201,9 +200,9 @@ def gym_env_start(model: str, folder: Path, port: int) -> Iterator[None]:
     Each would have an environment of its own; here all have the one that is installed.
     """
     python = environment("nemo_gym")
-    for server in ("resources_servers/example_session_state_mgmt", *THEIR_PARTS):
-        (folder / "venvs" / server).mkdir(parents=True)
-        (folder / "venvs" / server / ".venv").symlink_to(python.parents[1])
+    for path in THEIRS:
+        (folder / "venvs" / path).mkdir(parents=True)
+        (folder / "venvs" / path / ".venv").symlink_to(python.parents[1])
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # the path of a socket has at most 107 bytes
         process = subprocess.Popen(
             [
@@ -272,16 +271,11 @@ def test_our_collector_finds_the_servers_of_gym_env_start(tmp_path: Path):
 
 def others(folder: Path) -> Path:
     """Rollouts that the corpus has none of: other prompts, other requests, other sources."""
+    image = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "u"}}]
+    call = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
     chat = [
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "u"}}],
-        },
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
-        },
+        {"role": "user", "content": image},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "1"},
         {"role": "assistant", "content": "One."},
         {"role": "user", "content": "And?"},
@@ -314,7 +308,7 @@ def test_its_types_its_metrics_and_its_reward_profile_take_our_files(tmp_path: P
     assert [each["refused"] for each in (*answer["records"], *answer["responses"]) if "refused" in each] == []
     seen: dict[str, list[Event]] = {}
     for name, record in zip(names, answer["records"], strict=False):
-        seen.setdefault(name, events(record))
+        seen.setdefault(name, held(record))
     hold("nemo_gym: NeMo Gym", verdicts(seen, unfit, expected))
     assert answer["records"][names.index("tokens")]["response"]["output"][0].items() >= TOKENS.items()
     compare(aggregate(answer["asked"]), answer["metrics"])
@@ -331,30 +325,11 @@ def expected(case: Case) -> tuple[list[Event], str]:
     return [*case.prompt, call, got("call_1", output), answer], "as JSON text"
 
 
-def events(record: Json) -> list[Event]:
+def held(record: Json) -> list[Event]:
     """What their types hold of a rollout."""
-    params, result = record["responses_create_params"], []
-    if params["instructions"]:
-        result.append(told("system", params["instructions"]))
-    for item in (*params["input"], *record["response"]["output"]):
-        kind, role = item["type"], item.get("role")
-        if kind == "message" and role != "assistant":
-            parts = item["content"]
-            for part in [{"text": parts}] if isinstance(parts, str) else parts:
-                result.append(saw(part["image_url"]) if part.get("image_url") else told(role, part["text"]))
-        elif kind == "message":
-            result += [said(part.get("text", part.get("refusal"))) for part in item["content"]]
-        elif kind == "reasoning":
-            result += [thought(part["text"]) for part in item["summary"]]
-        elif kind == "function_call":
-            try:
-                arguments = json.loads(item["arguments"])
-            except ValueError:
-                arguments = item["arguments"]
-            result.append(called(item["call_id"], item["name"], arguments))
-        else:
-            result.append(got(item["call_id"], item["output"]))
-    return result
+    params = record["responses_create_params"]
+    system = [told("system", params["instructions"])] if params["instructions"] else []
+    return [*system, *events([*params["input"], *record["response"]["output"]])]
 
 
 def compare(made: Json, theirs: Json) -> None:
@@ -365,12 +340,3 @@ def compare(made: Json, theirs: Json) -> None:
     for own, their in zip(made["group_level_metrics"], theirs["group_level_metrics"], strict=True):
         statistics = {name: value for name, value in their.items() if "/" in name or name in own}
         assert own == pytest.approx(statistics)
-
-
-def test_a_deferred_rollout_is_left_out_and_counted(tmp_path: Path):
-    of = {"id": "late", "responses_create_params": {"input": "Hi"}}
-    late = make_rollout(of, {**of, "response": {"output": [text("Yes.")]}}, {"key": "late/0"}, deferred=True)
-    rows = lines(tmp_path / "rollouts.jsonl", [late, *CASES["plain"].rows()])
-    result = export("nemo_gym", [rows], tmp_path / "out.jsonl")
-    assert (result.chosen, result.unfit, sum(result.records.values())) == (3, 1, 2)
-    assert any("deferred" in note for note in result.notes)

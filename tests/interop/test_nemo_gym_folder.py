@@ -11,28 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from gym_folders import TILL_SCRIPT, TILL_TASKS, config, write_till
-from patience import DEADLINE_S
-from programs import ROOT, environment, inherited, process_group
+
+from tests.interop.gym_folders import TILL_SCRIPT, TILL_TASKS, config, write_till
+from tests.interop.programs import ROOT, environment, inherited
+from tests.interop.servers import gym_servers
+from tests.support.patience import DEADLINE_S
 
 Json = dict[str, Any]
 
-HERE = Path(__file__).parent
 OF_THE_RUN = ("id", "call_id", "created_at")
 
 
 @contextmanager
 def served_by_the_package(root: Path, name: str, kind: str) -> Iterator[str]:
     """The address of `resources_servers/NAME`, whose class is KIND, served by nemo-gym."""
-    command = [str(environment("nemo_gym")), str(HERE / "nemo_gym_folder.py"), str(root), name, kind]
-    with (
-        (root / "server.log").open("w") as log,
-        process_group(command, root, inherited(), stdin=subprocess.PIPE, stderr=log) as process,
-    ):
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url, (root / "server.log").read_text()
-        yield url
+    own = {"type": "resources_servers", "name": name, "class": f"app:{kind}", "settings": {"domain": "other"}}
+    with gym_servers(root, {name: {**own, "folder": str(root / "resources_servers" / name)}}) as urls:
+        yield urls[name]
 
 
 def collected(root: Path, name: str, blocks: Json, python: Path = Path(sys.executable)) -> list[Json]:

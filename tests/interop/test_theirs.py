@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
-from patience import DEADLINE_S
-from programs import environment
-from servers import free_port, serving
 
+from tests.interop.programs import environment
+from tests.interop.servers import serving
+from tests.support.patience import DEADLINE_S
+from tests.support.running import free_port, http
 from velodrome.adapters.adapted import AdaptedEnvironment
 from velodrome.cli.main import main
-from velodrome.errors import InputError, ToolError, VerifyError
+from velodrome.errors import TaskError, ToolError, VerifyError
 
 Json = dict[str, Any]
 THEIRS = Path(__file__).parent / "theirs"
@@ -41,26 +42,22 @@ def add(source: str, *flags: str) -> None:
     assert main(["env", "add", source, *flags]) == 0
 
 
+def collect(name: str, tasks: Path | str, output: str = "rollouts.jsonl", *more: str) -> int:
+    """The exit code of `velo collect` with a scripted model."""
+    files = [f"+input_jsonl_fpath={tasks}", f"+output_jsonl_fpath={output}", "+overwrite=true", "+embedded=true"]
+    blocks = f"+config_paths=[resources_servers/{name}/configs/{name}.yaml,model.yaml]"
+    return main(["collect", blocks, f"+agent_name={name}_simple_agent", *files, *more])
+
+
 def collected(here: Path, name: str, answers: list[Any], tasks: list[Json] | None = None) -> list[Json]:
-    """The rows of `velo collect` over the example tasks of an environment, with a scripted model."""
+    """The rollouts of an environment's example tasks, or of these."""
     model = {"policy_model": {"responses_api_models": {"scripted_model": {"entrypoint": "app.py", "answers": answers}}}}
     (here / "model.yaml").write_text(yaml.safe_dump(model))
     tasks_file = here / "resources_servers" / name / "data" / "example.jsonl"
     if tasks is not None:
         tasks_file = here / "tasks.jsonl"
         tasks_file.write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    code = main(
-        [
-            "collect",
-            f"+config_paths=[resources_servers/{name}/configs/{name}.yaml,model.yaml]",
-            f"+agent_name={name}_simple_agent",
-            f"+input_jsonl_fpath={tasks_file}",
-            "+output_jsonl_fpath=rollouts.jsonl",
-            "+overwrite=true",
-            "+embedded=true",
-        ]
-    )
-    assert code == 0, (here / "rollouts.failures.jsonl").read_text()
+    assert collect(name, tasks_file) == 0, (here / "rollouts.failures.jsonl").read_text()
     rows = [json.loads(line) for line in (here / "rollouts.jsonl").read_text().splitlines()]
     return sorted(rows, key=lambda row: str(row["id"]))
 
@@ -132,24 +129,19 @@ def test_a_server_of_openenv_is_played_by_turns(here: Path, openenv: Any):
             ("seed-2", 0.5, [-0.25, -0.25, 1.0]),
         ]
         assert all(row["terminated"] for row in rows)
-        died = main(
-            [
-                "collect",
-                "+config_paths=[resources_servers/guess/configs/guess.yaml,model.yaml]",
-                "+agent_name=guess_simple_agent",
-                "+input_jsonl_fpath=resources_servers/guess/data/example.jsonl",
-                "+output_jsonl_fpath=died.jsonl",
-                "+embedded=true",
-                "+policy_model.responses_api_models.scripted_model.answers=[die]",
-            ]
-        )
+        dying = "+policy_model.responses_api_models.scripted_model.answers=[die]"
+        died = collect("guess", "resources_servers/guess/data/example.jsonl", "died.jsonl", dying)
     failures = [json.loads(line) for line in (here / "died.failures.jsonl").read_text().splitlines()]
     assert died != 0
     assert {row["boundary"] for row in failures} == {"tool"}
 
 
-def test_an_action_of_several_fields_is_read_from_json_and_refusals_are_told_to_the_model(here: Path, openenv: Any):
+def test_an_action_of_several_fields_is_read_from_json_and_refusals_are_told_to_the_model(
+    here: Path, openenv: Any, capsys: pytest.CaptureFixture[str]
+):
     with openenv("walk") as url:
+        assert main(["env", "add", f"nemo_gym:{url}"]) == 2
+        assert "has no /verify" in capsys.readouterr().err
         add(f"openenv:{url}", "--name", "walk", "--tasks", "1")
         wrong = '{"steps": "far", "north": true}'
         (row,) = collected(here, "walk", ["home", wrong, 'I go: {"steps": 3, "north": true}'])
@@ -159,17 +151,17 @@ def test_an_action_of_several_fields_is_read_from_json_and_refusals_are_told_to_
     assert "steps" in said[1]
 
 
-def test_a_resources_server_by_url_needs_to_be_one(here: Path, openenv: Any, capsys: pytest.CaptureFixture[str]):
-    with openenv("guess") as url:
-        assert main(["env", "add", f"nemo_gym:{url}"]) == 2
-    assert "has no /verify" in capsys.readouterr().err
-
-
 def test_a_command_of_mcp_becomes_a_block(here: Path):
     server = f"exec {sys.executable} -m velodrome.resources_servers.mcp_tools.mcp_example_server"
-    add(f'mcp:sh -c "{server} \\"\\""', "--name", "warehouse")
+    source = f'mcp:sh -c "{server} \\"\\""'
+    add(source, "--name", "warehouse")
     (row,) = collected(here, "warehouse", [called("list_items"), "There are seven."])
     assert (row["reward"], row["calls_made"]) == (1.0, 1.0)
+    block = here / "resources_servers" / "warehouse" / "configs" / "warehouse.yaml"
+    block.write_text("mine: {}\n")
+    assert main(["env", "add", source, "--name", "warehouse"]) == 2
+    assert block.read_text() == "mine: {}\n"
+    add(source, "--name", "warehouse", "--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -199,14 +191,6 @@ def test_what_cannot_be_added_is_one_line(
     assert len(said) == 1
     assert line in said[0]
     assert not (here / "resources_servers").exists()
-
-
-def test_a_folder_that_is_there_is_not_written_over(here: Path, capsys: pytest.CaptureFixture[str]):
-    server = f"mcp:{sys.executable} -m velodrome.resources_servers.mcp_tools.mcp_example_server"
-    add(server, "--name", "warehouse")
-    assert main(["env", "add", server, "--name", "warehouse"]) == 2
-    assert "give --overwrite" in capsys.readouterr().err
-    add(server, "--name", "warehouse", "--overwrite")
 
 
 def wheel(folder: Path, name: str, files: dict[str, str]) -> None:
@@ -254,6 +238,8 @@ def test_a_process_that_dies_fails_its_rollouts_and_the_next_has_another(here: P
     async def check() -> str:
         environment = adapted(installed("verifiers"))
         (task,) = await environment.tasks(1)
+        with pytest.raises(TaskError, match='no "verifiers" in the task'):
+            await environment.open({})
         session = await environment.open(task)
         assert environment._running is not None
         os.kill(environment._running.program.pid, signal.SIGKILL)
@@ -274,8 +260,6 @@ def test_a_process_that_dies_fails_its_rollouts_and_the_next_has_another(here: P
 
 
 def test_sessions_at_once_do_not_mix_and_the_process_needs_its_token(here: Path, installed: Any):
-    import aiohttp
-
     async def one(environment: AdaptedEnvironment, task: Json, count: int) -> str:
         session = await environment.open(task)
         for _ in range(count):
@@ -289,26 +273,12 @@ def test_sessions_at_once_do_not_mix_and_the_process_needs_its_token(here: Path,
         (task,) = await environment.tasks(1)
         counts = await asyncio.gather(*(one(environment, task, count) for count in range(16)))
         assert environment._running is not None
-        async with aiohttp.ClientSession() as http, http.get(f"{environment._running.client.url}/tools") as reply:
-            assert reply.status == 401
+        status, _ = await asyncio.to_thread(http, f"{environment._running.client.url}/tools")
         await environment.aclose()
+        assert status == 401
         return counts
 
     assert asyncio.run(check()) == [str(count) for count in range(16)]
-
-
-def test_a_task_without_its_row_is_at_fault_and_an_unknown_adapter_is_one_line(here: Path, installed: Any):
-    from velodrome.errors import TaskError
-
-    async def check() -> None:
-        environment = adapted(installed("verifiers"))
-        with pytest.raises(TaskError, match='no "verifiers" in the task'):
-            await environment.open({})
-        await environment.aclose()
-
-    asyncio.run(check())
-    with pytest.raises(InputError, match="there is no adapter 'unheard_of'; there are: verifiers"):
-        AdaptedEnvironment(adapter="unheard_of", package="x", python=sys.executable)
 
 
 def test_an_environment_of_gymnasium_is_played_by_turns(here: Path):
@@ -320,7 +290,7 @@ def test_an_environment_of_gymnasium_is_played_by_turns(here: Path):
 
 
 def test_a_resources_server_of_nemo_gym_is_a_block_with_its_url(here: Path):
-    from test_nemo_gym import SCRIPT, TASKS, their_servers
+    from tests.interop.test_nemo_gym import SCRIPT, TASKS, their_servers
 
     with their_servers("http://127.0.0.1:9/v1", here) as urls:
         add(f"nemo_gym:{urls['environment']}", "--name", "their_counter")

@@ -6,19 +6,17 @@ No hub is asked for anything: the tokenizer and the models are made here; the ch
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import bytes_tokenizer
 import pytest
-import qwen_text
-from corpus import CASES, Case, Event, called, got, said, thought, told, write
-from hugging_face import loaded, stay_offline
-from law import KEPT, exported, hold, verdicts
 
+from tests.interop import bytes_tokenizer, qwen_text
+from tests.interop.corpus import CASES, Case, Event, chat_events, told, write
+from tests.interop.hugging_face import loaded, stay_offline
+from tests.interop.law import KEPT, exported, hold, verdicts
 from velodrome.api.exchanging import export
-from velodrome.responses_api_models.turns import nested
+from velodrome.responses_api_models.conversion import nested
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -65,103 +63,63 @@ def settings(folder: Path, **more: Any) -> Json:
     }
 
 
-def test_sft_trains_on_what_the_model_did(tmp_path: Path):
-    from trl import SFTConfig, SFTTrainer
+def trainer(form: str, folder: Path, path: Path) -> Any:
+    """TRL's trainer for `sft` or `dpo`, with the file as its data."""
+    import trl
 
     words = tokenizer()
-    path, names, unfit = exported("sft", tmp_path, "sft.jsonl")
-    trainer = SFTTrainer(
+    if form == "sft":
+        args = trl.SFTConfig(**settings(folder, max_length=None, assistant_only_loss=True))
+        return trl.SFTTrainer(model=model(words), args=args, train_dataset=loaded(path), processing_class=words)
+    return trl.DPOTrainer(
         model=model(words),
-        args=SFTConfig(**settings(tmp_path, max_length=None, assistant_only_loss=True)),
+        ref_model=model(words),
+        args=trl.DPOConfig(**settings(folder, max_length=None)),
         train_dataset=loaded(path),
         processing_class=words,
     )
-    seen = {}
-    for name, row in zip(names, trainer.train_dataset, strict=True):
-        text = words.decode(row["input_ids"])
+
+
+def test_sft_trains_on_what_the_model_did(tmp_path: Path):
+    path, names, unfit = exported("sft", tmp_path, "sft.jsonl")
+    sft = trainer("sft", tmp_path, path)
+    decode, seen = sft.processing_class.decode, {}
+    for name, row in zip(names, sft.train_dataset, strict=True):
+        text = decode(row["input_ids"])
         seen[name] = qwen_text.events(text)
         assert qwen_text.tools(text) == [nested(tool) for tool in CASES[name].tools], name
         learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
-        turns = words.decode(learned).removesuffix("\n").removesuffix("<|im_end|>").split("<|im_end|>\n")
+        turns = decode(learned).removesuffix("\n").removesuffix("<|im_end|>").split("<|im_end|>\n")
         expected, word = qwen_text.held(CASES[name])
         if word in (KEPT, "no ids") and name != "earlier_calls":  # whose earlier turns are the model's, too
             assert [event for turn in turns for event in qwen_text.turn(turn)] == qwen_text.own(expected or ()), name
     hold("sft: TRL, Qwen3", verdicts(seen, unfit, qwen_text.held))
-    assert trainer.train().training_loss > 0
+    assert sft.train().training_loss > 0
 
 
 def test_dpo_sets_what_the_model_did_against_the_worse_answer(tmp_path: Path):
-    from trl import DPOConfig, DPOTrainer
-
-    words = tokenizer()
     path, names, unfit = exported("dpo", tmp_path, "dpo.jsonl")
-    trainer = DPOTrainer(
-        model=model(words),
-        ref_model=model(words),
-        args=DPOConfig(**settings(tmp_path, max_length=None)),
-        train_dataset=loaded(path),
-        processing_class=words,
-    )
-    seen = {}
-    for name, row in zip(names, trainer.train_dataset, strict=True):
-        prompt = words.decode(row["prompt_ids"])
-        seen[name] = qwen_text.events(prompt + words.decode(row["chosen_ids"]))
+    dpo = trainer("dpo", tmp_path, path)
+    decode, seen = dpo.processing_class.decode, {}
+    for name, row in zip(names, dpo.train_dataset, strict=True):
+        prompt = decode(row["prompt_ids"])
+        seen[name] = qwen_text.events(prompt + decode(row["chosen_ids"]))
         assert qwen_text.tools(prompt) == [nested(tool) for tool in CASES[name].tools], name
-        worse = qwen_text.events(prompt + words.decode(row["rejected_ids"]))
+        worse = qwen_text.events(prompt + decode(row["rejected_ids"]))
         assert worse == qwen_text.without_ids([*CASES[name].prompt, *CASES[name].worse]), name
     hold("dpo: TRL, Qwen3", verdicts(seen, unfit, qwen_text.held))
-    assert trainer.train().training_loss > 0
+    assert dpo.train().training_loss > 0
 
 
-def test_decimals_reach_the_trainers_from_a_parquet_file(tmp_path: Path):
+@pytest.mark.parametrize("form", ["sft", "dpo"])
+def test_decimals_reach_the_trainers_from_a_parquet_file(tmp_path: Path, form: str):
     """Which JSON lines cannot keep: `datasets` decodes them twice, and a number such as 0.3 is another one then."""
-    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
-
-    words, case = tokenizer(), CASES["decimal"]
-    rollouts, expected = write(tmp_path, [case.name]), qwen_text.without_ids(case.happened)
-    rows = {}
-    for form in ("sft", "dpo", "grpo"):
-        path = tmp_path / f"{form}.parquet"
-        export(form, [rollouts], path)
-        rows[form] = loaded(path)
-    sft = SFTTrainer(
-        model=model(words),
-        args=SFTConfig(**settings(tmp_path, max_length=None, assistant_only_loss=True)),
-        train_dataset=rows["sft"],
-        processing_class=words,
-    )
-    [row] = sft.train_dataset
-    assert qwen_text.events(words.decode(row["input_ids"])) == expected
-    dpo = DPOTrainer(
-        model=model(words),
-        ref_model=model(words),
-        args=DPOConfig(**settings(tmp_path, max_length=None)),
-        train_dataset=rows["dpo"],
-        processing_class=words,
-    )
-    [row] = dpo.train_dataset
-    assert qwen_text.events(words.decode(row["prompt_ids"] + row["chosen_ids"])) == expected
-    [row] = rows["grpo"]
-    assert in_messages([*row["prompt"], *row["answers"][0]]) == case.happened
-
-
-def in_messages(messages: Sequence[Json]) -> list[Event]:
-    """What chat messages hold."""
-    result: list[Event] = []
-    for message in messages:
-        if message["role"] == "tool":
-            result.append(got(message["tool_call_id"], message["content"]))
-        elif message["role"] != "assistant":
-            result.append(told(message["role"], message["content"]))
-        else:
-            calls = message.get("tool_calls") or ()
-            if message.get("reasoning_content"):
-                result.append(thought(message["reasoning_content"]))
-            if message["content"] or not (calls or message.get("reasoning_content")):
-                result.append(said(message["content"]))
-            functions = ((call["id"], call["function"]) for call in calls)
-            result += [called(call, each["name"], each["arguments"]) for call, each in functions]
-    return result
+    case, path = CASES["decimal"], tmp_path / f"{form}.parquet"
+    export(form, [write(tmp_path, [case.name])], path)
+    prepared = trainer(form, tmp_path, path)
+    [row] = prepared.train_dataset
+    ids = row["input_ids"] if form == "sft" else row["prompt_ids"] + row["chosen_ids"]
+    assert qwen_text.events(prepared.processing_class.decode(ids)) == qwen_text.without_ids(case.happened)
 
 
 def as_system(case: Case) -> tuple[list[Event], str]:
@@ -201,8 +159,8 @@ def test_grpo_generates_from_the_prompts_and_gives_our_columns_to_the_reward_fun
             continue
         better, worse = row["answers"]
         assert (row["rewards"], row["keys"]) == ([1.0, 0.0], [f"{name}/0", f"{name}/1"])
-        assert in_messages(worse) == CASES[name].worse
-        seen[name] = in_messages([*row["prompts"], *better])
+        assert chat_events(worse) == CASES[name].worse
+        seen[name] = chat_events([*row["prompts"], *better])
     assert given["truncated"]["statuses"] == ["incomplete", "completed"]
     assert given["tokens"]["turns"][0] == [
         {name: CASES["tokens"].output[0][name] for name in given["tokens"]["turns"][0][0]}

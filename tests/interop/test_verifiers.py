@@ -8,11 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import hosted as hosting
-from patience import DEADLINE_S
-from programs import environment, make_home, process_group
-from test_nemo_gym import SCRIPT, TASKS, lines, read
-
+from tests.interop.programs import environment, make_home, process_group
+from tests.interop.test_nemo_gym import SCRIPT, TASKS, lines, read
+from tests.support import hosted as hosting
+from tests.support.patience import DEADLINE_S
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 

@@ -9,15 +9,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import trl
-from corpus import BLUE, CASES, RED, Case, Event
-from law import KEPT, exported, hold, verdicts
-from programs import ROOT, run
-
 import velodrome as velo
-from velodrome.exchange.export.verl import SCORED
+from tests.interop.corpus import BLUE, CASES, RED, Case, Event, chat_events
+from tests.interop.law import KEPT, exported, hold, verdicts
+from tests.interop.programs import ROOT, run
+from tests.interop.test_templates import folder
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.responses_api_models.turns import nested
+from velodrome.responses_api_models.conversion import nested
 
 HERE = Path(__file__).parent
 IN_PROMPTS = {
@@ -36,25 +34,6 @@ def ask(tmp_path: Path, **order: Any) -> Any:
     printed = run("verl", HERE / "verl_read.py", tmp_path / "order.json", OMP_NUM_THREADS="1", HF_HOME=str(tmp_path))
     [line] = [line for line in printed.splitlines() if line.startswith("RESULT ")]
     return json.loads(base64.b64decode(line.removeprefix("RESULT ")))
-
-
-def events(messages: list[dict[str, Any]]) -> list[Event]:
-    """The messages that verl hands to the chat template, as the corpus tells them."""
-    made: list[Event] = []
-    for message in messages:
-        content = message["content"]
-        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            if part["type"] == "image":
-                made.append(("saw", part["image"]))
-            elif message["role"] == "tool":
-                made.append(("got", message["tool_call_id"], part["text"]))
-            elif message["role"] != "assistant":
-                made.append(("told", message["role"], part["text"]))
-            elif part["text"]:
-                made.append(("said", part["text"]))
-        for call in message.get("tool_calls", ()):
-            made.append(("called", call["id"], call["function"]["name"], call["function"]["arguments"]))
-    return made
 
 
 def expected(case: Case) -> tuple[list[Event], str]:
@@ -107,7 +86,7 @@ def test_verl_gets_what_the_model_was_given(tmp_path: Path):
     demo = tmp_path / "demo.parquet"
     assert sum(velo.export("verl", collected(tmp_path), demo).records.values()) == 3
     cases = {name: {"messages": messages(case), "tools": list(map(nested, case.tools))} for name, case in CASES.items()}
-    templates = {name: str(Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja") for name in TEMPLATES}
+    templates = {name: str(folder() / f"{name}.jinja") for name in TEMPLATES}
     pictures = [{"role": "user", "content": [{"type": "image", "image": url} for url in (RED, BLUE)]}]
     answers = {"path": str(demo), "function": str(reward_function(tmp_path)), "answers": ["It is 36.", "It is 35."]}
     read = asyncio.run(
@@ -115,12 +94,11 @@ def test_verl_gets_what_the_model_was_given(tmp_path: Path):
             tmp_path,
             prompts={"path": str(path), "templates": templates, "cases": cases},
             images={"messages": pictures},
-            scorers={"names": [*sorted(SCORED), "aime24", "corpus_agent"]},
             rewards=answers,
         )
     )
     rows = dict(zip(names, read["prompts"], strict=True))
-    hold("verl: verl", verdicts({name: events(row["raw_prompt"]) for name, row in rows.items()}, unfit, expected))
+    hold("verl: verl", verdicts({name: chat_events(row["raw_prompt"]) for name, row in rows.items()}, unfit, expected))
     for name, row in rows.items():
         assert json.loads(row["extra_info"]["tools"] or "[]") == cases[name]["tools"]
         assert row["extra_info"]["task"] == name
@@ -130,5 +108,4 @@ def test_verl_gets_what_the_model_was_given(tmp_path: Path):
                 assert got == wanted
                 assert "Error: " not in got
     assert read["images"] == [[255, 0, 0], [0, 0, 255]]
-    assert read["scorers"] == ["corpus_agent"]
     assert read["rewards"] == [1.0, 0.0]

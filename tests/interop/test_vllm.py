@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from programs import run
-from servers import free_port, serving
-from test_litellm import KEY, litellm
 
 import velodrome as velo
+from tests.interop.programs import run
+from tests.interop.servers import serving
+from tests.interop.test_litellm import KEY, litellm
+from tests.support.running import free_port
+from tests.support.running import http as request
 from velodrome import http
 from velodrome.records.conversation import items
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.responses_api_models.turns import chat_messages
+from velodrome.responses_api_models.conversion import chat_messages
 
 Json = dict[str, Any]
 
@@ -31,6 +31,7 @@ QUESTION = [{"role": "user", "content": "What is 15% of 240?"}]
 PARAMETERS = {"type": "object", "properties": {"expression": {"type": "string", "enum": ["1", "2"]}}}
 TOOL = {"type": "function", "name": "calculator", "parameters": PARAMETERS, "strict": True}
 LOGPROBS = {"include": ["message.output_text.logprobs"]}
+CALLING = {"tools": [TOOL], "tool_choice": "required", "max_output_tokens": 200, **LOGPROBS}
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
 SMALL = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
@@ -101,11 +102,9 @@ def held(rows: list[Json], vllm: str, *, log_probs: bool = True) -> list[Json]:
 
 def posted(vllm: str, path: str, **body: Any) -> Json:
     """What another endpoint of vLLM answers."""
-    data = json.dumps({"model": "tiny", **body}).encode()
-    url = vllm.removesuffix("v1") + path
-    with urllib.request.urlopen(urllib.request.Request(url, data, {"Content-Type": "application/json"})) as reply:
-        answer: Json = json.load(reply)
-    return answer
+    status, answer = request(vllm.removesuffix("v1") + path, {"model": "tiny", **body})
+    assert status == 200, answer
+    return dict(answer)
 
 
 @pytest.mark.parametrize("endpoint", ["auto", "chat", "responses"])
@@ -116,8 +115,7 @@ def test_ids_and_log_probabilities_are_those_of_vllm(vllm: str, endpoint: str, c
 
 
 def test_every_turn_of_a_conversation_with_tools_has_its_ids(vllm: str, caplog: Any) -> None:
-    calling = {"tools": [TOOL], "tool_choice": "required", "max_output_tokens": 200, **LOGPROBS}
-    rows = rollouts(vllm, [task(number, **calling) for number in range(4)], max_steps=2)
+    rows = rollouts(vllm, [task(number, **CALLING) for number in range(4)], max_steps=2)
     made = held(rows, vllm)
     assert len(made) > len(rows)  # some went on after a tool's result
     assert len([turn for turn in made if "tool_calls" in turn]) >= len(rows)
@@ -125,8 +123,7 @@ def test_every_turn_of_a_conversation_with_tools_has_its_ids(vllm: str, caplog: 
 
 
 def test_what_responses_lacks_is_said(vllm: str, caplog: Any) -> None:
-    calling = {"tools": [TOOL], "tool_choice": "required", "max_output_tokens": 200, **LOGPROBS}
-    rows = rollouts(vllm, [task(number, **calling) for number in range(2)], endpoint="responses")
+    rows = rollouts(vllm, [task(number, **CALLING) for number in range(2)], endpoint="responses")
     made = held(rows, vllm, log_probs=False)  # a call of vLLM's Responses has no log-probabilities
     assert [turn["generation_log_probs"] for turn in made] == [None, None]
     [warning] = caplog.records
@@ -138,8 +135,8 @@ def test_the_end_of_a_stream_has_the_ids(vllm: str, endpoint: str) -> None:
     async def streamed() -> Json:
         policy = velo.OpenAI(vllm, "tiny", endpoint=endpoint, extra_body={"return_token_ids": True})
         try:
-            request = {**task(1)["responses_create_params"], **LOGPROBS}
-            return [event async for event in policy.stream(request)][-1]["response"]["output"][-1]
+            asked = {**task(1)["responses_create_params"], **LOGPROBS}
+            return [event async for event in policy.stream(asked)][-1]["response"]["output"][-1]
         finally:
             await http.close_shared()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+from tests.support.http_server import Quiet, serving
 
 Json = dict[str, Any]
 
@@ -16,52 +19,43 @@ PROBS = [{"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_log
 USAGE = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
 
 
+@dataclass
 class Upstream:
-    """Its address, what it was asked, and the faults it answers with first: a status and a `Retry-After`."""
+    """Its address, and the faults it answers with first: a status and a `Retry-After`."""
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, Json]] = []
-        self.faults: list[tuple[int, str | None]] = []
-        upstream = self
+    url: str = ""
+    faults: list[tuple[int, str | None]] = field(default_factory=list)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                upstream.seen.append((self.path, body))
-                if upstream.faults:
-                    status, after = upstream.faults.pop(0)
-                    self._send(status, json.dumps({"error": {"message": "busy", "code": status}}), after=after)
-                elif body.get("stream"):
-                    chunks = [*_chunks(body), "[DONE]"]
-                    text = "".join(
-                        f"data: {each if isinstance(each, str) else json.dumps(each)}\n\n" for each in chunks
-                    )
-                    self._send(200, text, kind="text/event-stream")
-                else:
-                    answer = _response if self.path.endswith("/responses") else _completion
-                    self._send(200, json.dumps(answer(body)))
 
-            def _send(
-                self, status: int, text: str, *, kind: str = "application/json", after: str | None = None
-            ) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(text.encode())))
-                if after is not None:
-                    self.send_header("Retry-After", after)
-                self.end_headers()
-                self.wfile.write(text.encode())
+@contextmanager
+def answering() -> Iterator[Upstream]:
+    upstream = Upstream()
 
-            def log_message(self, *_: Any) -> None:
-                pass
+    class Handler(Quiet):
+        def do_POST(self) -> None:
+            body = json.loads(self.body())
+            if upstream.faults:
+                self.fault(*upstream.faults.pop(0))
+            elif body.get("stream"):
+                lines = [*map(json.dumps, _chunks(body)), "[DONE]"]
+                self.reply(200, "text/event-stream", "".join(f"data: {line}\n\n" for line in lines).encode())
+            else:
+                answer = _response if self.path.endswith("/responses") else _completion
+                self.reply(200, "application/json", json.dumps(answer(body)).encode())
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        Thread(target=self._server.serve_forever, daemon=True).start()
+        def fault(self, status: int, after: str | None) -> None:
+            body = json.dumps({"error": {"message": "busy", "code": status}}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            if after is not None:
+                self.send_header("Retry-After", after)
+            self.end_headers()
+            self.wfile.write(body)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    with serving(Handler) as url:
+        upstream.url = f"{url}/v1"
+        yield upstream
 
 
 def _completion(body: Json) -> Json:

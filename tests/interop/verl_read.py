@@ -66,21 +66,6 @@ def images(messages):
     return [image.getpixel((0, 0)) for image in shown]
 
 
-def scorers(names):
-    """Which names verl's default scorer does not know."""
-    from verl.utils.reward_score import default_compute_score
-
-    unknown = []
-    for name in names:
-        try:
-            default_compute_score(name, "the answer", "42")
-        except NotImplementedError:
-            unknown.append(name)
-        except Exception:  # noqa: BLE001 - its function for the name is there, and wants another answer or a package
-            continue
-    return unknown
-
-
 def rewards(path, function, url, answers):
     """The reward that verl's reward manager gives each answer to the first task."""
     import numpy
@@ -111,7 +96,7 @@ def rewards(path, function, url, answers):
 
 def main():
     order = json.loads(Path(sys.argv[1]).read_text())
-    steps = {"prompts": prompts, "images": images, "scorers": scorers, "rewards": rewards}
+    steps = {"prompts": prompts, "images": images, "rewards": rewards}
     result = {name: steps[name](**given) for name, given in order.items()}
     print("RESULT", base64.b64encode(json.dumps(result).encode()).decode())
 

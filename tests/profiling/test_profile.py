@@ -8,15 +8,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_runs import START, Json, config, node, profiled
-from planted_runs import row as planted_row
 
-from velodrome.errors import InputError
-from velodrome.profiling.profile import Profile
-from velodrome.profiling.profile_file import read_profile
-from velodrome.profiling.profile_text import profile_report
+from tests.support.planted_runs import START, Json, config, node, profiled
+from tests.support.planted_runs import row as planted_row
+from velodrome.profiling.profile import Profile, read_profile
 from velodrome.profiling.sample import BETWEEN, FIRST, LAST, RecordedAttempt, RunSample
 from velodrome.profiling.series import MOST_POINTS, Series
 from velodrome.records.facts import RowFacts
@@ -30,20 +27,12 @@ CONFIG = config()
 
 def row(number: int = 0, *, end: float = START + 1, **changed: Any) -> Json:
     """A rollout with two model calls and a tool, which took 0.8142 s."""
+    parts = {"queue_s": 0.0, "session_s": 0.0, "model_s": 0.81, "tools_s": 0.002, "verify_s": 0.001, "other_s": 0.0012}
+    load = {"model_calls": 2, "write_s": 0.00004, "in_flight": 4, "limit": 4, "cpu": 0.5, "lag_s": 0.001}
     timing = {
-        "queue_s": 0.0,
-        "session_s": 0.0,
-        "model_s": 0.81,
-        "tools_s": 0.002,
-        "verify_s": 0.001,
-        "other_s": 0.0012,
+        **parts,
+        **load,
         "total_s": 0.8142,
-        "model_calls": 2,
-        "write_s": 0.00004,
-        "in_flight": 4,
-        "limit": 4,
-        "cpu": 0.5,
-        "lag_s": 0.001,
         "tree": [
             ["model", 12, 405_000, {"tokens": 93}, []],
             ["tools", 405_100, 2000, {}, [["tool:calculator", 405_110, 1980, {"cpu_us": 900, "held_us": 100}, []]]],
@@ -79,55 +68,32 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
     assert (report["rollouts"], report["failed"], report["notes"]) == (100, 0, [])
     assert report["active_s"] == pytest.approx(0.8142 * (1 + 99 / 4))
     assert report["rollouts_per_s"] == pytest.approx(100 / report["active_s"])
-    assert [(line["name"], line["part"], line["depth"]) for line in report["tree"]] == [
-        ("Rollout Total", "total", 0),
-        ("Queue", "queue", 1),
-        ("Model", "model", 1),
-        ("Tools", "tools", 1),
-        ("calculator", "tool:calculator", 2),
-        ("Verify", "verify", 1),
-        ("Other", "other", 1),
-        ("Write", "write", 0),
+    parts = [
+        ("total", 0),
+        ("queue", 1),
+        ("model", 1),
+        ("tools", 1),
+        ("tool:calculator", 2),
+        ("verify", 1),
+        ("other", 1),
     ]
-    assert report["tree"][2] == {
-        "name": "Model",
-        "part": "model",
-        "depth": 1,
-        "mean_ms": pytest.approx(810.0),
-        "p50_ms": pytest.approx(810.0),
-        "p90_ms": pytest.approx(810.0),
-        "p99_ms": pytest.approx(810.0),
-        "share": pytest.approx(0.81 / 0.8142),
-        "calls": 2.0,
-        "bottleneck": True,
-    }
-    assert report["load"] == {
-        "in_flight_mean": 4.0,
-        "limit": 4,
-        "cpu_mean": pytest.approx(0.5),
-        "cpu_max": 0.5,
-        "lag_p50_ms": pytest.approx(1.0),
-        "lag_p99_ms": pytest.approx(1.0),
-        "rate_limited": 0,
-        "retries": 0,
-        "bytes": 0,
-    }
-    assert report["tools"] == [
-        {
-            "name": "calculator",
-            "calls": 100,
-            "mean_ms": pytest.approx(1.98),
-            "p50_ms": pytest.approx(1.98),
-            "p99_ms": pytest.approx(1.98),
-            "cpu_ms": pytest.approx(0.9),
-            "held_ms": pytest.approx(0.1),
-        }
-    ]
+    assert [(line["part"], line["depth"]) for line in report["tree"]] == [*parts, ("write", 0)]
+    times = dict.fromkeys(("mean_ms", "p50_ms", "p90_ms", "p99_ms"), pytest.approx(810.0))
+    model = {"name": "Model", "part": "model", "depth": 1, "calls": 2.0, "bottleneck": True}
+    assert report["tree"][2] == {**model, **times, "share": pytest.approx(0.81 / 0.8142)}
+    cpu_and_lag = {"cpu_mean": 0.5, "cpu_max": 0.5, "lag_p50_ms": 1.0, "lag_p99_ms": 1.0}
+    counts = {"in_flight_mean": 4.0, "limit": 4, "rate_limited": 0, "retries": 0, "bytes": 0}
+    assert report["load"] == pytest.approx({**counts, **cpu_and_lag})
+    [tool] = report["tools"]
+    times = dict.fromkeys(("mean_ms", "p50_ms", "p99_ms"), 1.98)
+    assert (tool.pop("name"), tool) == (
+        "calculator",
+        pytest.approx({"calls": 100, **times, "cpu_ms": 0.9, "held_ms": 0.1}),
+    )
     assert list(report["histograms"]) == ["total", "model", "tools", "verify", "queue"]
     assert all(sum(each["counts"]) == 100 for each in report["histograms"].values())
     assert list(report["series"]) == ["start", "every_s", "at_s", "rollouts_per_s", "in_flight", "cpu", "lag_ms"]
     assert list(report["verdict"]) == ["bound", "what", "part", "rollouts_per_s", "evidence", "advice", "paragraph"]
-    assert orjson.loads(orjson.dumps(report)) == report
 
 
 def test_nothing_at_all_is_a_profile_too():
@@ -166,14 +132,8 @@ def test_an_older_row_is_read_with_its_waits_taken_out_of_the_model():
     old = {"queue_s": 0.2, "model_s": 1.0, "tools_s": 0.1, "verify_s": 0.1, "total_s": 1.5, "model_calls": 1}
     made = row()
     made["meta"]["timing"] = old
-    assert means(profiled([made])) == {
-        "total": pytest.approx(1500.0),
-        "queue": pytest.approx(200.0),
-        "model": pytest.approx(800.0),
-        "tools": pytest.approx(100.0),
-        "verify": pytest.approx(100.0),
-        "other": pytest.approx(300.0),
-    }
+    parts = {"queue": 200.0, "model": 800.0, "tools": 100.0, "verify": 100.0, "other": 300.0}
+    assert means(profiled([made])) == pytest.approx({"total": 1500.0, **parts})
 
 
 def test_sessions_back_off_and_the_judge_have_a_line_when_there_are_any():
@@ -186,23 +146,13 @@ def test_sessions_back_off_and_the_judge_have_a_line_when_there_are_any():
     assert result["judge"] == (2, 0.3, 1.0)
 
 
-def test_the_cpu_of_a_call_in_a_worker_process_is_its_cpu():
-    tree = [["tools", 0, 3000, {}, [["tool:a", 0, 3000, {"worker_cpu_us": 600}, []]]]]
-    (tool,) = profiled([row(tree=tree)])["tools"]
-    assert (tool["calls"], tool["cpu_ms"], tool["held_ms"]) == (1, pytest.approx(0.6), 0.0)
-
-
-def test_calls_that_were_folded_into_one_span_are_counted_each():
-    tree = [["tools", 0, 3000, {}, [["tool:a", 0, 3000, {"folded": 3, "cpu_us": 600}, []]]]]
-    (tool,) = profiled([row(tree=tree)])["tools"]
-    assert (tool["calls"], tool["mean_ms"], tool["cpu_ms"]) == (3, pytest.approx(1.0), pytest.approx(0.2))
-
-
-def test_names_that_a_model_makes_up_do_not_fill_the_memory():
+def test_calls_of_a_tool_are_counted_with_their_cpu_and_made_up_names_do_not_fill_the_memory():
+    for counts, expected in (({"worker_cpu_us": 600}, (1, 3.0, 0.6)), ({"folded": 3, "cpu_us": 600}, (3, 1.0, 0.2))):
+        (tool,) = profiled([row(tree=[["tools", 0, 3000, {}, [["tool:a", 0, 3000, counts, []]]]])])["tools"]
+        assert (tool["calls"], tool["mean_ms"], tool["cpu_ms"]) == pytest.approx(expected)
     rows = [row(n, tree=[["tools", 0, 9, {}, [[f"tool:made-up-{n}", 0, 9, {}, []]]]]) for n in range(300)]
-    tools = profiled(rows)["tools"]
-    assert len(tools) == 101
-    assert {tool["name"]: tool["calls"] for tool in tools}["(others)"] == 200
+    tools = {tool["name"]: tool["calls"] for tool in profiled(rows)["tools"]}
+    assert (len(tools), tools["(others)"]) == (101, 200)
 
 
 def test_no_tool_takes_longer_than_all_tools_wherever_its_waits_are():
@@ -223,14 +173,9 @@ def test_the_slowest_rollouts_are_told_with_their_line_and_tree():
     random.Random(1).shuffle(rows)
     slowest = profiled(rows)["slowest"]
     assert [each["key"] for each in slowest] == [f"{n}/0" for n in range(29, 19, -1)]
-    assert slowest[0] == {
-        "key": "29/0",
-        "line": rows.index(next(each for each in rows if each["meta"]["key"] == "29/0")) + 1,
-        "file": "rollouts.jsonl",
-        "total_s": pytest.approx(29.8142),
-        "reward": None,
-        "tree": row()["meta"]["timing"]["tree"],
-    }
+    line = [each["meta"]["key"] for each in rows].index("29/0") + 1
+    slow = {"key": "29/0", "line": line, "file": "rollouts.jsonl", "reward": None, "total_s": pytest.approx(29.8142)}
+    assert slowest[0] == {**slow, "tree": row()["meta"]["timing"]["tree"]}
 
 
 def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
@@ -242,10 +187,14 @@ def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
     assert (report["load"]["retries"], report["load"]["rate_limited"], report["failed"]) == (8, 7, 1)
 
 
-def test_a_rollout_that_failed_and_was_kept_later_has_not_failed(tmp_path: Path):
-    failures = [{"key": key, "finished_at": START, "timing": {"total_s": 0.5}} for key in ("0/0", "7/0", "7/0")]
-    write(tmp_path / "r.failures.jsonl", [*failures, [1], {"key": 5}, {"timing": {}}, b"{torn"])
-    assert read_profile(write(tmp_path / "r.jsonl", steady(3)))["failed"] == 1
+def test_a_rollout_that_failed_and_was_kept_later_has_not_failed_and_several_files_are_one(tmp_path: Path):
+    failures = [{"key": key, "finished_at": START, "timing": {"total_s": 0.5}} for key in ("0/0", "x/0", "x/0")]
+    write(tmp_path / "a.failures.jsonl", [*failures, [1], {"key": 5}, {"timing": {}}, b"{torn"])
+    rows = steady(60)
+    paths = [write(tmp_path / "a.jsonl", rows[:30]), write(tmp_path / "b.jsonl", rows[30:])]
+    report, whole = read_profile(*paths), read_profile(write(tmp_path / "c.jsonl", rows))
+    assert (report["rollouts"], report["failed"], means(report)) == (60, 1, means(whole))
+    assert {(each["file"], each["line"]) for each in report["slowest"]} >= {(str(paths[0]), 1)}
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
@@ -254,17 +203,13 @@ def test_a_file_says_what_the_collector_said_row_by_row(tmp_path: Path, suffix: 
     lines = [orjson.dumps(each) + b"\n" for each in rows]
     path = tmp_path / f"rollouts{suffix}"
     path.write_bytes(b"".join(lines if suffix == ".jsonl" else map(pack, lines)))
-    failure = {"key": "f/0", "finished_at": START + 2, "timing": {"total_s": 0.5, "in_flight": 4, "limit": 4}}
+    failure = {"key": "f/0", "finished_at": START, "timing": {"total_s": 0.5, "in_flight": 4, "limit": 4}}
     write(tmp_path / "rollouts.failures.jsonl", [failure])
     (tmp_path / "rollouts.run.json").write_bytes(orjson.dumps({"config": CONFIG}))
-
     streamed = Profile(str(path))
+    streamed.add(RowFacts(failure, failed=True))
     for each, line in zip(rows, lines, strict=True):
-        if failure is not None and each["meta"]["finished_at"] >= START + 2:
-            streamed.add(RowFacts(failure, failed=True))
-            failure = None
         streamed.add(RowFacts(each, size=len(line)))
-
     assert read_profile(path) == streamed.report(CONFIG)
 
 
@@ -285,23 +230,6 @@ def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_kno
     known, few = profiled(steady(100), CONFIG), profiled(steady(19), CONFIG)
     assert (known["verdict"]["part"], marks(known)) == ("model", ["model"])
     assert (few["verdict"]["bound"], marks(few)) == ("unknown", [])
-    running = Profile()
-    running.add(RowFacts(row()))
-    assert marks({"tree": running.tree()}) == ["model"]
-
-
-def test_several_files_are_read_as_one(tmp_path: Path):
-    rows = steady(60)
-    paths = [write(tmp_path / "a.jsonl", rows[:30]), write(tmp_path / "b.jsonl", rows[30:])]
-    report = read_profile(*paths)
-    whole = read_profile(write(tmp_path / "c.jsonl", rows))
-    assert (report["rollouts"], report["active_s"], means(report)) == (60, whole["active_s"], means(whole))
-    assert {(each["file"], each["line"]) for each in report["slowest"]} >= {(str(paths[0]), 1)}
-
-
-def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path):
-    with pytest.raises(InputError, match=r"none\.jsonl: cannot be read"):
-        read_profile(tmp_path / "none.jsonl")
 
 
 def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_count_nowhere(tmp_path: Path):
@@ -309,11 +237,8 @@ def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_cou
     path = write(tmp_path / "r.jsonl", [row(), *bad])
     report = read_profile(path)
     assert (report["rollouts"], report["rows"]) == (1, 5)
-    flaws = dict.fromkeys((5, 6, 7, 8), "it has no times") | dict.fromkeys((2, 3, 4), "not a rollout")
-    assert report["notes"] == [
-        "1 of 5 rollouts have times",
-        *(f"{path}:{number}: {what}; it is not counted" for number, what in flaws.items()),
-    ]
+    places = [note.removeprefix(f"{path}:").partition(":")[0] for note in report["notes"][1:]]
+    assert (report["notes"][0], places) == ("1 of 5 rollouts have times", list("5678234"))
 
 
 HOSTILE = st.recursive(
@@ -335,7 +260,7 @@ NODE = st.tuples(
 ).map(list)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(0, 29), NAMES, HOSTILE), max_size=20),
     st.lists(st.tuples(st.integers(0, 29), st.lists(NODE, max_size=4)), max_size=20),
@@ -358,23 +283,13 @@ def test_whatever_stands_in_a_row_nothing_is_raised_and_the_result_is_json(
     assert b"null" not in orjson.dumps([times, report["histograms"], report["active_s"]])
 
 
-def test_a_tree_that_is_very_deep_or_very_wide_is_read_as_far_as_makes_sense():
-    deep: list[Any] = ["verify", 0, 10, {}, []]
-    for _ in range(900):
-        deep = ["@x", 0, 10, {"pid": 1}, [deep]]
-    wide = [["model", n, 1, {}, []] for n in range(15_000)]
-    report = profiled([*steady(30), row(50, tree=[deep]), row(51, tree=wide)])
-    assert (report["rollouts"], report["notes"]) == (32, [])
-
-
 def test_the_gap_between_two_runs_is_not_active_time_and_takes_no_point():
     rows = steady(40) + [row(n, end=START + 86_400 + n) for n in range(40)]
     report = profiled(rows)
     assert report["active_s"] == pytest.approx(0.8142 * (1 + 39 / 4) + 39.8142)
     series = report["series"]
     assert sum(series["rollouts_per_s"]) * series["every_s"] == pytest.approx(80)
-    assert series["at_s"][-1] > 86_000
-    assert len(series["at_s"]) <= 80
+    assert (series["at_s"][-1] > 86_000, len(series["at_s"]) <= 80) == (True, True)
 
 
 def test_the_verdict_is_about_the_last_run_that_has_enough_rollouts():
@@ -383,31 +298,6 @@ def test_the_verdict_is_about_the_last_run_that_has_enough_rollouts():
     assert profiled(first + second)["verdict"]["rollouts_per_s"] == pytest.approx(30 / 29.8142)
     few, alone = profiled(first + second[:5])["verdict"], profiled(first)["verdict"]
     assert few | {"paragraph": ""} == alone | {"paragraph": ""}
-
-
-def test_a_rate_that_is_not_the_one_of_the_metrics_says_of_what_it_is():
-    first, second = steady(60), [row(n, end=START + 1000 + n) for n in range(30)]
-    early = row(99, end=START - 0.5)
-    failed = RowFacts({"key": "99/0", **early["meta"]}, failed=True)
-    profile = Profile()
-    profile.add(failed)
-    for each in first:
-        profile.add(RowFacts(each))
-    reports = [profiled(first), profiled(first + second), profiled(first + second[:5]), profile.report()]
-    rates = [each["verdict"]["paragraph"].partition(", bounded by")[0].partition("rollouts/s")[2] for each in reports]
-    assert rates == [
-        "",
-        " in the last run",
-        " in the last run of at least 20 rollouts",
-        " with the time of failed attempts",
-    ]
-    assert reports[0]["verdict"]["rollouts_per_s"] == pytest.approx(reports[0]["rollouts_per_s"])
-
-
-def test_a_run_shorter_than_a_point_has_the_rate_of_the_metrics():
-    report = profiled([row(n, end=START + 0.0007 * n, total_s=0.01, model_s=0.005) for n in range(80)])
-    assert report["series"]["rollouts_per_s"] == [pytest.approx(report["rollouts_per_s"])]
-    assert f"{report['rollouts_per_s']:.1f} on average" in profile_report(report)
 
 
 STRETCH = st.tuples(st.integers(0, 200), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -427,16 +317,6 @@ def test_active_time_is_the_union_with_short_gaps_closed_in_any_order(stretches:
             expected += end - start
         reached = max(reached, end)
     assert result.seconds == expected
-    if stretches:
-        assert result.hi == max(end for _, end in stretches)
-
-
-def test_a_million_lonely_stretches_take_bounded_memory():
-    result = Stretches(most=100)
-    for number in range(20_000):
-        result.add(number * 10.0, number * 10.0 + 1.0)
-    assert len(result._starts) <= 100
-    assert result.seconds >= 20_000
 
 
 @settings(max_examples=15, deadline=None)
@@ -453,28 +333,15 @@ def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[flo
     assert set(report["in_flight"]) == {5.0}  # also where none finished: what finishes later is in flight meanwhile
 
 
-def test_what_a_series_is_not_told_is_null():
-    result, active = Series(), Stretches()
-    result.add(START, START + 1, None, None, 0.0)
-    active.add(START, START + 1)
-    report = result.report(active)
-    assert (report["rollouts_per_s"], report["in_flight"], report["cpu"], report["lag_ms"]) == (
-        [1.0],
-        [None],
-        [None],
-        [None],
-    )
-
-
-def sampled(count: int, nodes: int) -> RunSample:
+def sampled(count: int) -> RunSample:
     sample = RunSample()
     for number in range(count):
-        sample.add(RecordedAttempt(float(number), RowTimes({"total_s": 1.0}), True, nodes))
+        sample.add(RecordedAttempt(float(number), RowTimes({"total_s": 1.0}), True, 3))
     return sample
 
 
 def test_a_sample_holds_the_first_the_last_and_a_fair_choice_of_all():
-    sample = sampled(50_000, 3)
+    sample = sampled(50_000)
     first, last = sample.windows
     fair = [each.start for each in sample.fair]
     assert (sample.kept, sample.total_s) == (50_000, 50_000.0)
@@ -482,10 +349,4 @@ def test_a_sample_holds_the_first_the_last_and_a_fair_choice_of_all():
     assert [each.start for each in last] == [float(number) for number in range(50_000 - LAST, 50_000)]
     assert BETWEEN <= len(fair) == len(set(fair)) <= BETWEEN + 10
     assert sum(fair) / len(fair) == pytest.approx(25_000, rel=0.2)
-    assert [each.start for each in sampled(50_000, 3).fair] == fair
-    assert len(sampled(300, 3).fair) == 300
-
-
-def test_a_sample_of_large_trees_is_smaller():
-    sample = sampled(20_000, 200)
-    assert sum(each.nodes for each in (*sample.fair, *sample.windows[0], *sample.windows[1])) < 10_000
+    assert len(sampled(300).fair) == 300

@@ -10,20 +10,10 @@ from velodrome.profiling.profile_text import profile_report, profile_tree, verdi
 
 Json = dict[str, Any]
 
+ADVICE = {"change": "run more rollouts at once", "override": "+num_samples_in_parallel=64"}
 VERDICT = {
-    "bound": "concurrency",
-    "what": "the concurrency limit",
-    "part": "model",
-    "rollouts_per_s": 79.8,
     "evidence": ["16.0 of 16 slots were in use"],
-    "advice": [
-        {
-            "change": "run more rollouts at once",
-            "override": "+num_samples_in_parallel=64",
-            "predicted_rollouts_per_s": 310.2,
-            "gain": 3.9,
-        }
-    ],
+    "advice": [{**ADVICE, "predicted_rollouts_per_s": 310.2, "gain": 3.9}],
     "paragraph": "79.8 rollouts/s, bounded by the concurrency limit.",
 }
 
@@ -35,6 +25,8 @@ def part(name: str, depth: int, mean_ms: float, **more: Any) -> Json:
 
 @pytest.fixture
 def profile() -> Json:
+    times = {"mean_ms": 0.04, "p50_ms": 0.04, "p99_ms": 0.05}
+    rest = {"start": 0.0, "every_s": 1.0, "lag_ms": [0.5, 0.5]}
     return {
         "rollouts": 2,
         "failed": 0,
@@ -44,31 +36,13 @@ def profile() -> Json:
             part("Tools", 1, 0.04),
             part("calculator", 2, 0.04, calls=None, share=None),
         ],
-        "tools": [
-            {
-                "name": "calculator",
-                "calls": 2,
-                "mean_ms": 0.04,
-                "p50_ms": 0.04,
-                "p99_ms": 0.05,
-                "cpu_ms": 0.03,
-                "held_ms": None,
-            }
-        ],
+        "tools": [{"name": "calculator", "calls": 2, **times, "cpu_ms": 0.03, "held_ms": None}],
         "slowest": [
             {"key": "b/0", "line": 2, "total_s": 0.3, "reward": 1.0, "tree": []},
             {"key": "a/0", "line": 1, "total_s": 0.1, "reward": None, "tree": []},
         ],
         "histograms": {"total": {"edges_ms": [100, 200, 400], "counts": [1, 1]}},
-        "series": {
-            "start": 0.0,
-            "every_s": 1.0,
-            "at_s": [0, 1],
-            "rollouts_per_s": [40.0, 80.0],
-            "in_flight": [8, 16],
-            "cpu": [None, None],
-            "lag_ms": [0.5, 0.5],
-        },
+        "series": {"at_s": [0, 1], "rollouts_per_s": [40.0, 80.0], "in_flight": [8, 16], "cpu": [None] * 2, **rest},
         "notes": ["r.jsonl:7: not a rollout; it is not counted"],
         "verdict": VERDICT,
     }
@@ -119,24 +93,16 @@ def test_the_report_is_drawn_line_by_line(profile: Json):
     assert profile_report(profile) == REPORT
 
 
-def test_sections_with_nothing_to_say_are_left_out(profile: Json):
-    profile |= {"tools": [], "slowest": [], "histograms": {}, "series": {}, "notes": []}
-    titles = [text.splitlines()[0] for text in profile_report(profile).split("\n\n")]
+def test_the_lists_are_as_long_as_asked_for_and_rollouts_are_named_with_their_file(profile: Json):
+    empty: Json = {"tools": [], "slowest": [], "histograms": {}, "series": {}, "notes": []}
+    titles = [text.splitlines()[0] for text in profile_report({**profile, **empty}).split("\n\n")]
     assert titles == ["Rollout Timing Profile (rollouts=2)", "Percentiles", "Verdict"]
-
-
-def test_the_lists_are_as_long_as_asked_for(profile: Json):
     profile["tools"] = [{**profile["tools"][0], "name": f"tool-{index}"} for index in range(5)]
-    report = profile_report(profile, top=1)
-    assert ("tool-0" in report, "tool-1" in report, "  and 4 more\n" in report) == (True, False, True)
-    assert ("b/0" in report, "a/0" in report) == (True, False)
-
-
-def test_rollouts_of_several_files_are_named_with_their_file(profile: Json):
     for each, file in zip(profile["slowest"], ("x.jsonl", "y.jsonl"), strict=True):
         each["file"] = file
-    report = profile_report(profile)
-    assert ("x.jsonl:2  b/0" in report, "y.jsonl:1  a/0" in report) == (True, True)
+    report = profile_report(profile, top=1)
+    assert ("tool-0" in report, "tool-1" in report, "  and 4 more\n" in report) == (True, False, True)
+    assert ("x.jsonl:2  b/0" in report, "a/0" in report) == (True, False)
 
 
 def test_hostile_names_keys_and_notes_stay_on_their_lines(profile: Json):
@@ -150,22 +116,10 @@ def test_hostile_names_keys_and_notes_stay_on_their_lines(profile: Json):
     assert profile_tree(profile) == report.partition("\n\n")[0]
 
 
-def test_advice_without_a_prediction_or_an_override_says_what_it_has():
+def test_advice_without_a_prediction_says_what_it_has_and_a_verdict_fills_the_lines_of_its_screen():
     verdict = {"paragraph": "Too little data.", "advice": [{"change": "run more than 20 rollouts"}]}
     assert verdict_text(verdict) == "Too little data.\n  > run more than 20 rollouts"
-
-
-def test_what_the_paragraph_says_is_not_said_again():
-    paragraph = "Slow: 16.0 of 16 slots were in use. Run more rollouts at once (+num_samples_in_parallel=64)."
-    verdict = {**VERDICT, "paragraph": paragraph}
-    assert verdict_text(verdict) == paragraph
-    by_hand = {"change": "raise the limit", "override": "", "predicted_rollouts_per_s": None, "gain": None}
-    assert verdict_text({"advice": [by_hand], "paragraph": "To do: raise the limit."}) == "To do: raise the limit."
-
-
-@pytest.mark.parametrize("width", [60, 92, 200])
-def test_a_verdict_fills_the_lines_of_its_screen(width: int):
     words = " ".join(["word"] * 100)
-    lines = verdict_text({"paragraph": words}, width).splitlines()
-    assert " ".join(lines) == words
-    assert [len(line) for line in lines[:-1]] == [(min(width, 100) + 1) // 5 * 5 - 1] * (len(lines) - 1)
+    for width, length in ((60, 59), (200, 99)):
+        lines = verdict_text({"paragraph": words}, width).splitlines()
+        assert (" ".join(lines), {len(line) for line in lines[:-1]}) == (words, {length})

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
 from velodrome.records.mending import LATEST_S, LONGEST_S
 from velodrome.records.row_times import PARTS
@@ -36,6 +35,7 @@ ROW: dict[str, Any] = {
     "flag": True,
     "score": 0.25,
     "drift": float("nan"),
+    "slope": float("inf"),
     "meta": {
         "key": "a/b/3",
         "task_digest": "d1",
@@ -58,31 +58,13 @@ def changed(**fields: Any) -> dict[str, Any]:
     return row
 
 
-LABEL = {"stop": "my own label"}
-
-
-@pytest.mark.parametrize(
-    ("response", "request_metadata", "reason"),
-    [
-        ({"incomplete_details": {"reason": "max_output_tokens"}, "metadata": LABEL}, LABEL, "max_output_tokens"),
-        ({"incomplete_details": {"reason": "max_output_tokens"}, "metadata": LABEL}, None, "max_output_tokens"),
-        ({"incomplete_details": None, "metadata": {"stop": "max_steps"}}, LABEL, "max_steps"),
-        ({"incomplete_details": None, "metadata": LABEL}, LABEL, ""),
-        ({"metadata": "a text"}, "a text", ""),
-    ],
-)
-def test_why_a_response_ended_is_not_taken_from_the_users_metadata(response: Any, request_metadata: Any, reason: str):
-    row = changed(response={"status": "incomplete", **response}, responses_create_params__metadata=request_metadata)
-    assert RowFacts(row).stopped_by == reason
-
-
 def test_a_rollout_says_who_it_is_how_it_went_and_how_long_it_took():
     facts = RowFacts(ROW, line=3, size=900)
     assert (facts.key, facts.task, facts.repeat, facts.agent, facts.model) == ("a/b/3", "a/b", 3, "x", "m")
     assert (facts.digest, facts.status, facts.stopped_by) == ("d1", "incomplete", "max_steps")
     assert (facts.line, facts.size, facts.wrong, facts.damaged, facts.missing) == (3, 900, (), (), [])
     assert (facts.reward, facts.numbers) == (1.0, {"reward": 1.0, "flag": True, "score": 0.25})
-    assert facts.not_finite == ["drift"]
+    assert facts.not_finite == ["drift", "slope"]
     assert (facts.input_tokens, facts.output_tokens, facts.total_tokens) == (20, 10, 30)
     assert (facts.total_s, facts.finished_at, facts.seconds("model_s"), facts.count("retries")) == (4.0, 50.0, 2.0, 2)
     assert facts.times is not None
@@ -92,17 +74,9 @@ def test_a_rollout_says_who_it_is_how_it_went_and_how_long_it_took():
     )
 
 
-@pytest.mark.parametrize("wrong", ["x", -1, None, [], float("nan"), 1e300])
+@pytest.mark.parametrize("wrong", ["x", -1, float("nan"), 1e300])
 def test_a_time_that_is_not_one_counts_as_absent_and_without_a_total_there_are_none(wrong: Any):
-    timing = {
-        "total_s": 4.0,
-        "limit": 8,
-        "cpu": 0.5,
-        "in_flight": wrong,
-        "lag_s": wrong,
-        "retries": wrong,
-        "tree": wrong,
-    }
+    timing = {"total_s": 4.0, "limit": 8, "cpu": 0.5, **dict.fromkeys(("in_flight", "lag_s", "retries", "tree"), wrong)}
     times = RowFacts(changed(meta__timing=timing)).times
     assert times is not None
     assert (times.limit, times.cpu, times.in_flight, times.lag_s, times.retries) == (8, 0.5, None, None, 0)
@@ -113,12 +87,11 @@ def test_a_time_that_is_not_one_counts_as_absent_and_without_a_total_there_are_n
 
 def test_a_rollout_says_what_was_asked_called_and_answered():
     facts = RowFacts(ROW)
-    assert (facts.turns, facts.tool_calls) == (3, 2)
-    assert facts.questions == ["Example?", "15% of 240?"]
+    assert (facts.turns, facts.tool_calls, facts.offered) == (3, 2, {"calculator", "search"})
     assert (facts.prompt, facts.context) == ("15% of 240?", ["You add.", "Be brief."])
+    assert facts.questions == ["Example?", "15% of 240?"]
     assert facts.calls == [("calculator", '{"x": 1}'), ("search", "{}")]
     assert facts.results == [("calculator", "36.0")]
-    assert facts.offered == {"calculator", "search"}
     assert facts.written == ['{"x": 1}', "{}", "Hm.", "36"]
     assert facts.answer == "36"
     assert RowFacts(changed(response=None)).answer == "36"
@@ -136,18 +109,16 @@ def test_a_failure_has_its_bookkeeping_at_the_top_level():
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
-        (changed(reward="1"), "reward"),
         (changed(reward=True), "reward"),
         (changed(usage=[1]), "usage"),
         (changed(usage__total_tokens="30"), "usage.total_tokens"),
         (changed(response="text"), "response"),
-        (changed(output="text"), "output"),
         (changed(output=[None]), "output"),
         (changed(output=[{"role": "assistant", "tool_calls": ["x"]}]), "output.tool_calls"),
         (changed(responses_create_params=[1]), "responses_create_params"),
         (changed(responses_create_params__tools=5), "responses_create_params.tools"),
         (changed(meta=7), "meta"),
-        *((changed(meta__key=key), "meta.key") for key in ("no repeat", "/0", "a/-1", "a/x", "a/²", 5, ["a/0"])),
+        *((changed(meta__key=key), "meta.key") for key in ("no repeat", "a/-1", "a/²", 5)),
         *((changed(meta__finished_at=end), "meta.finished_at") for end in ("now", LATEST_S, float("nan"))),
         (changed(meta__timing="soon"), "meta.timing"),
         *((changed(meta__timing={"total_s": each}), "meta.timing.total_s") for each in (-1, LONGEST_S, "1", [1])),
@@ -160,21 +131,12 @@ def test_a_part_of_a_wrong_type_is_left_out_and_named_and_the_rest_is_read(row: 
     assert wrong == "reward" or facts.reward == 1.0
 
 
-@pytest.mark.parametrize("count", [-1, MAX_TOKENS + 1])
-def test_a_token_count_outside_its_bounds_is_damaged(count: int):
-    facts = RowFacts(changed(usage__total_tokens=count))
-    assert (facts.total_tokens, facts.input_tokens, facts.damaged, facts.wrong) == (
-        None,
-        20,
-        ("usage.total_tokens",),
-        (),
-    )
-
-
-def test_what_a_row_lacks_is_named():
+def test_a_token_count_outside_its_bounds_is_damaged_and_what_a_row_lacks_is_named():
+    facts = RowFacts(changed(usage__total_tokens=-1))
+    assert (facts.total_tokens, facts.input_tokens, facts.wrong) == (None, 20, ())
+    assert facts.damaged == ("usage.total_tokens",)
     assert RowFacts({}).missing == ["meta", "response", "output", "responses_create_params.input"]
-    assert RowFacts({**ROW, "meta": {}}).missing == ["meta.key"]
-    assert RowFacts({}).times is None
+    assert (RowFacts({**ROW, "meta": {}}).missing, RowFacts({}).times) == (["meta.key"], None)
 
 
 NAMES = ["reward", "output", "partial", "usage", "meta", "response", "responses_create_params", "key", "timing", "role",
@@ -186,7 +148,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=6), st.booleans())
 def test_whatever_a_row_holds_every_fact_can_be_read(row: dict[str, Any], failed: bool):
     facts = RowFacts(row, failed=failed)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from openai.types.responses import Response
-from pydantic import ValidationError
 
 from velodrome.contracts import as_agent, as_model
 from velodrome.records.response_fields import complete
@@ -65,7 +64,6 @@ async def function_agent(task: Json) -> Json:
 
 
 MADE: dict[str, Callable[[], Json]] = {
-    "scripted": lambda: asyncio.run(ScriptedModel(answers=[CALLS]).respond(PROMPT)),
     "agent": lambda: run(agent(ScriptedModel(answers=[CALLS, "It is {tool_result}"]))),
     "stopped agent": lambda: run(agent(ScriptedModel(answers=[CALLS]), max_steps=2)),
     "agent on a bare model": lambda: run(agent(Bare())),
@@ -89,39 +87,20 @@ def test_openais_types_take_what_is_made_here(make: Callable[[], Json]):
     assert parsed.created_at is not None
 
 
-def test_these_types_are_strict_enough_to_tell():
-    response = complete({"output": BARE})
-    for name in ("id", "created_at", "tools"):
-        with pytest.raises(ValidationError):
-            Response.model_validate({key: value for key, value in response.items() if key != name})
-    with pytest.raises(ValidationError):
-        Response.model_validate({**response, "incomplete_details": {"reason": "max_steps"}})
-
-
 def test_what_a_response_has_is_kept_and_what_it_was_asked_is_echoed():
     item = {"type": "message", "id": "mine", "role": "assistant", "status": "incomplete", "content": []}
     response = complete({"id": "r", "created_at": 7.5, "model": "m", "output": [item], "own": 1}, PROMPT)
     assert (response["id"], response["created_at"], response["model"], response["own"]) == ("r", 7.5, "m", 1)
     assert response["output"] == [item]
     assert (response["tools"], response["tool_choice"]) == (PROMPT["tools"], "required")
+    assert complete({"id": "r", "output": BARE})["output"][0]["id"] == "rs_r_0"
+    for flawed in (5, {"type": 5}, {"content": 7}):
+        assert len(complete({"output": [flawed]})["output"]) == 1  # a flaw is left for those who judge it
 
 
-@pytest.mark.parametrize(
-    "output", [[5], [{"type": 5}], [{"content": 7}], [{"type": "reasoning", "summary": 7}], [None]]
-)
-def test_a_flaw_is_left_for_those_who_judge_it(output: list[Any]):
-    assert len(complete({"output": output})["output"]) == 1
-
-
-@pytest.mark.parametrize("metadata", [{"stop": "my own label", "own": "x"}, "a text", None])
+@pytest.mark.parametrize("metadata", [{"stop": "my own label", "own": "x"}, "a text"])
 def test_a_reason_that_openai_does_not_have_is_the_stop_whatever_the_metadata_was(metadata: Any):
     response = {"output": [], "status": "incomplete", "incomplete_details": {"reason": "abort"}, "metadata": metadata}
     kept = {"own": "x"} if isinstance(metadata, dict) else {}
     assert complete(response)["metadata"] == {**kept, "stop": "abort"}
     assert complete(response)["incomplete_details"] is None
-
-
-def test_ids_are_the_same_for_the_same_response():
-    first, second = (complete({"id": "r", "output": BARE}) for _ in range(2))
-    assert [item["id"] for item in first["output"]] == [item["id"] for item in second["output"]]
-    assert first["output"][0]["id"] == "rs_r_0"

@@ -28,7 +28,7 @@ META = {"key": "t/0", "agent": "a"}
 
 
 def result(**score: Any) -> dict[str, Any]:
-    return {**TASK, **score, "response": RESPONSE}
+    return {**TASK, "response": RESPONSE, **score}
 
 
 def again(value: dict[str, Any]) -> dict[str, Any]:
@@ -75,20 +75,15 @@ def test_task_fields_that_a_verifier_hands_back_are_still_the_tasks():
 
 
 def test_the_response_a_verifier_saw_comes_back_out_of_the_row():
-    row = again(make_rollout(TASK, result(reward=1.0), dict(META)))
-    back = response_of(row)
-    assert {name: back[name] for name in RESPONSE if name not in ("output", "usage")} == {
-        name: value for name, value in RESPONSE.items() if name not in ("output", "usage")
-    }
-    assert messages(back["output"]) == messages(RESPONSE["output"])
-    assert back["usage"].items() >= RESPONSE["usage"].items()
+    back = response_of(again(make_rollout(TASK, result(reward=1.0), dict(META))))
+    assert messages(back.pop("output")) == messages(RESPONSE["output"])
+    assert back.pop("usage").items() >= USAGE.items()
+    assert back.items() >= {name: value for name, value in RESPONSE.items() if name not in ("output", "usage")}.items()
 
 
 def test_why_an_agent_stopped_is_in_the_row_and_in_the_response_that_is_made_of_it():
     stopped = {"incomplete_details": None, "metadata": {"stop": "max_steps", "own": "of the request"}}
-    row = make_rollout(
-        TASK, {**result(reward=0.0), "response": {**RESPONSE, "status": "incomplete", **stopped}}, dict(META)
-    )
+    row = make_rollout(TASK, result(response={**RESPONSE, "status": "incomplete", **stopped}), dict(META))
     assert row["response"]["metadata"] == {"stop": "max_steps"}
     former = {**row, "response": {**row["response"], "incomplete_details": {"reason": "max_steps"}}}
     del former["response"]["metadata"]
@@ -97,17 +92,10 @@ def test_why_an_agent_stopped_is_in_the_row_and_in_the_response_that_is_made_of_
         assert (response["status"], response["incomplete_details"]) == ("incomplete", None)
         assert response["metadata"] == {"stop": "max_steps"}
         assert RowFacts(each).stopped_by == "max_steps"
-
-
-def test_a_label_of_the_users_is_kept_only_where_a_response_is_incomplete():
-    labelled = {**RESPONSE, "metadata": {"stop": "my own label"}}
-    row = make_rollout(TASK, {**result(reward=0.0), "response": {**labelled, "status": "completed"}}, dict(META))
-    assert "metadata" not in row["response"]
-
-
-@pytest.mark.parametrize("usage", [None, [], "many", 5])
-def test_usage_that_is_none_is_an_empty_object(usage: Any):
-    assert make_rollout(TASK, {**TASK, "response": {**RESPONSE, "usage": usage}}, dict(META))["usage"] == {}
+    labelled = {**RESPONSE, "metadata": {"stop": "my own label"}}  # the user's, of a response that is complete
+    assert "metadata" not in make_rollout(TASK, result(response=labelled), dict(META))["response"]
+    counted = make_rollout(TASK, result(response={**RESPONSE, "usage": "many"}), dict(META))
+    assert counted["usage"] == {}  # a usage that is none is an empty object
 
 
 def test_another_score_replaces_all_of_the_one_before():
@@ -135,46 +123,30 @@ def test_another_score_replaces_all_of_the_one_before():
     assert task_of(again(new)) == TASK
 
 
-def test_a_row_that_is_not_json_is_a_type_error():
-    with pytest.raises(TypeError):
-        encode({"reward": object()})
-
-
 @pytest.mark.parametrize(
     ("line", "key"),
     [
         (b'{"a":1,"meta":{"key":"k/0"}}\n', "k/0"),
         (b'{"meta":{"key":"k/0","more":{"meta":{"key":"fake/0"}}}}', "k/0"),
         (b'{"x":"\\",\\"meta\\":{\\"key\\":\\"fake/0\\"}}","meta":{"key":"q\\"/0"}}', 'q"/0'),
-        (b'[{"meta":{"key":"k/0"}}]', None),
         (b'{ "a": 1, "meta": { "key": "k/0" } }\r\n', "k/0"),
         (b'{"meta":{"key":"k/0"},"x":{"a":1,"meta":{"key":"fake"}}}', "k/0"),
         (b'{"a":1,"meta":{"key":"first"},"meta":{"key":"last"}}', "last"),
         (b'{"a":1,"meta":{"key":"text","key":5}}', None),
         (b'{"a":1,"meta":{"key":"k/0"}', None),
-        (b'{"a":1,"meta":{"key":5}}', None),
         (b'xxxxxx,"meta":{"key":"k/0"}}\n', None),
         (b'{"a":{"half":1,{"a":1,"meta":{"key":"k/0"}}\n', None),
-        (b'{"a":1,"meta":null}', None),
         (b"[]", None),
-        (b"", None),
     ],
 )
 def test_a_key_is_read_from_a_line_or_there_is_none(line: bytes, key: str | None):
     assert key_in(line) == key
 
 
-@pytest.mark.parametrize(("key", "parts"), [("t/0", ("t", 0)), ("a/b#2/13", ("a/b#2", 13)), ("/1", ("", 1))])
-def test_a_key_is_a_task_and_a_repeat(key: str, parts: tuple[str, int]):
-    assert split_key(key) == parts
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("r.jsonl", "r.failures.jsonl"), ("r.v2.jsonl.zst", "r.v2.failures.jsonl"), ("r", "r.failures.jsonl")],
-)
-def test_files_that_go_with_a_rollouts_file_stand_beside_it(name: str, expected: str):
-    assert beside(Path("d") / name, "failures.jsonl") == Path("d") / expected
+def test_a_key_is_a_task_and_a_repeat_and_other_files_stand_beside_the_rollouts():
+    assert [split_key(key) for key in ("t/0", "a/b#2/13")] == [("t", 0), ("a/b#2", 13)]
+    for name, expected in (("r.jsonl", "r.failures.jsonl"), ("r.v2.jsonl.zst", "r.v2.failures.jsonl")):
+        assert beside(Path("d") / name, "failures.jsonl") == Path("d") / expected
 
 
 @pytest.mark.parametrize(
@@ -182,20 +154,15 @@ def test_files_that_go_with_a_rollouts_file_stand_beside_it(name: str, expected:
     [
         ("completed", None, None, "finished"),
         ("completed", None, "max_steps", "finished"),  # a label of the user's
-        (None, None, None, "finished"),
         ("incomplete", None, "max_steps", "steps"),
-        ("incomplete", None, "max_turns", "steps"),
-        ("incomplete", {"reason": "max_output_tokens"}, None, "tokens"),
         ("incomplete", {"reason": "max_output_tokens"}, "max_steps", "tokens"),
         ("incomplete", None, "max_rollout_tokens", "tokens"),
         ("incomplete", None, "max_rollout_s", "time"),
         ("incomplete", None, "truncated", "truncated"),
         ("incomplete", {"reason": "content_filter"}, None, "content_filter"),
         ("incomplete", None, "a word of some server", "incomplete"),
-        ("incomplete", {"reason": 5}, None, "incomplete"),
         ("failed", None, None, "incomplete"),
         ("completed", {"reason": "max_output_tokens"}, None, "tokens"),  # a server that does not mind its status
-        (None, {"reason": "max_output_tokens"}, None, "tokens"),
         ("completed", {"reason": None}, None, "finished"),
     ],
 )
@@ -203,7 +170,7 @@ def test_no_limit_looks_like_a_clean_finish_in_new_rows_and_in_old_ones(
     status: Any, details: Any, stop: Any, outcome: str
 ):
     response = {**RESPONSE, "status": status, "incomplete_details": details, "metadata": {"stop": stop}}
-    row = make_rollout(TASK, {**result(reward=1.0), "response": response}, dict(META))
+    row = make_rollout(TASK, result(response=response), dict(META))
     assert (row["meta"]["outcome"], RowFacts(row).outcome) == (outcome, outcome)
     del row["meta"]["outcome"]
     assert RowFacts(row).outcome == outcome

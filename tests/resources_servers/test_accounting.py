@@ -1,12 +1,12 @@
-"""What the user's code costs is told apart: CPU in a thread, time on the event loop, and the wait for a thread."""
+"""What the user's code costs is told apart: CPU in a thread and time on the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from typing import Any
 
+from tests.resources_servers.playing import opened
 from velodrome import Environment, tool
 from velodrome.timing.spans import Span, root, span
 
@@ -14,7 +14,7 @@ SLEPT_S = 0.05
 ROUNDING_S = 0.001
 
 
-def burn(seconds: float) -> None:
+def burn(seconds: float):
     """Use so much CPU in this thread."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
@@ -24,9 +24,6 @@ def burn(seconds: float) -> None:
 class Works(Environment):
     """Burns, blocks and waits."""
 
-    def setup(self) -> None:
-        self.go = threading.Event()
-
     @tool
     def burns(self) -> str:
         """In a thread."""
@@ -35,8 +32,7 @@ class Works(Environment):
 
     @tool
     def sleeps(self) -> str:
-        """In a thread, without using it, from when every call was made."""
-        self.go.wait()
+        """In a thread, without using it."""
         time.sleep(SLEPT_S)
         return "done"
 
@@ -59,53 +55,28 @@ class Works(Environment):
         return {"reward": 1.0}
 
 
-def called(name: str, *, times: int = 1, **settings: Any) -> Span:
-    async def main() -> Span:
-        environment = Works(**settings)
-        session = await environment.open({})
-
-        async def call() -> None:
-            with span(f"tool:{name}"):
-                await environment.call(session, name, {})
-
-        with root("rollout") as spans:
-            calls = asyncio.gather(*(call() for _ in range(times)))
-            asyncio.get_running_loop().call_soon(environment.go.set)  # after the first step of each
-            await calls
-        await environment.aclose()
-        return spans
-
-    return asyncio.run(main())
+def called(name: str) -> Span:
+    with root("rollout") as spans, span(f"tool:{name}"):
+        opened(Works(), {}, (name, {}))
+    [call] = spans.children
+    return call
 
 
-def test_code_in_a_thread_is_charged_its_cpu():
+def test_code_in_a_thread_is_charged_its_cpu_and_not_its_waits():
     before_s = time.process_time()
-    [call] = called("burns").children
+    call = called("burns")
     assert call.counts is not None
     assert set(call.counts) == {"cpu_us"}
     used_s = time.process_time() - before_s  # by all of this process
     assert SLEPT_S <= call.counts["cpu_us"] / 1e6 <= used_s
+    waited = called("sleeps")
+    assert (waited.counts or {}).get("cpu_us", 0) / 1e6 < SLEPT_S <= waited.seconds
 
 
-def test_code_in_a_thread_that_waits_is_charged_next_to_nothing():
-    [call] = called("sleeps").children
-    assert (call.counts or {}).get("cpu_us", 0) / 1e6 < SLEPT_S <= call.seconds
-
-
-def test_async_code_is_charged_the_time_it_keeps_the_loop():
-    [call] = called("blocks").children
+def test_async_code_is_charged_the_time_it_keeps_the_loop_and_not_its_waits():
+    call = called("blocks")
     assert call.counts is not None
     assert set(call.counts) == {"held_us"}
     assert call.counts["held_us"] >= SLEPT_S * 1e6
-
-
-def test_async_code_that_waits_keeps_nothing():
-    [call] = called("waits").children
-    assert (call.counts or {}).get("held_us", 0) / 1e6 <= call.seconds - SLEPT_S + ROUNDING_S
-
-
-def test_waiting_for_a_thread_is_a_queue_and_not_the_tools_time():
-    calls = called("sleeps", times=3, threads=1).children
-    queued = [sum(below.seconds for below in call.children if below.name == "limit:threads") for call in calls]
-    assert all(queued_s <= call.seconds - SLEPT_S + ROUNDING_S for call, queued_s in zip(calls, queued, strict=True))
-    assert [queued_s + ROUNDING_S >= n * SLEPT_S for n, queued_s in enumerate(sorted(queued))] == [True] * 3
+    waited = called("waits")
+    assert (waited.counts or {}).get("held_us", 0) / 1e6 <= waited.seconds - SLEPT_S + ROUNDING_S

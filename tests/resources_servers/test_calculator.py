@@ -1,83 +1,54 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import string
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.errors import TaskError
+from tests.resources_servers.playing import says, score
 from velodrome.resources_servers.answer import last_number, same, value_of
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.resources_servers.calculator.arithmetic import FUNCTIONS, evaluate
-
-Says = Callable[..., dict[str, Any]]
-EXAMPLES = Path(__file__).parents[2] / "velodrome" / "resources_servers" / "calculator" / "data" / "example.jsonl"
+from velodrome.resources_servers.calculator.arithmetic import FUNCTIONS
 
 
-def told(expression: Any) -> str:
+def told(expression: str) -> str:
     return asyncio.run(Calculator().call("1", "calculator", {"expression": expression}))
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("240 * 0.15", "36.0"),
-        ("47 × 23", "1081"),
-        ("2+2", "4"),
-        ("2^10", "1024"),
-        ("2^3+1", "9"),
-        ("-2**2", "-4"),
-        ("2**3**2", "512"),
-        ("7 // 2 + 7 % 4", "6"),
-        ("10 / 4", "2.5"),
-        ("(1 + 2) * -3", "-9"),
-        ("0.1 + 0.2", "0.3"),
-        ("-0.0", "0.0"),
-        ("sqrt(2)", "1.4142135623731"),
-        ("log(8, 2) + ln(e)", "4.0"),
-        ("max(1, 2.5, abs(-3)) + min(4)", "7"),
-        ("round(2.567, 1)", "2.6"),
-        ("round(2.5)", "2"),
-        ("factorial(20)", "2432902008176640000"),
-        ("cos(pi)", "-1.0"),
-        ("1e3", "1000.0"),
-        ("  (12)  ", "12"),
-    ],
-)
-def test_arithmetic_is_right(expression: str, value: str) -> None:
-    assert told(expression) == value
+def test_arithmetic_is_right():
+    values = {
+        "240 * 0.15": "36.0",
+        "47 × 23": "1081",
+        "2^10": "1024",
+        "-2**2": "-4",
+        "2**3**2": "512",
+        "-0.0": "0.0",
+        "sqrt(2)": "1.4142135623731",
+        "log(8, 2) + ln(e)": "4.0",
+        "max(1, 2.5, abs(-3)) + min(4)": "7",
+        "factorial(20)": "2432902008176640000",
+        "cos(pi)": "-1.0",
+    }
+    assert {expression: told(expression) for expression in values} == values
 
 
-@pytest.mark.parametrize(
-    ("expression", "problem"),
-    [
-        ("1 / 0", "error: division by zero"),
-        ("5 % 0", "error: division by zero"),
-        ("9**9**9", "error: the number is too large"),
-        ("10.0**400", "error: the number is too large"),
-        ("1e999", "error: the number is too large"),
-        ("factorial(10**6)", "error: factorial takes a whole number from 0 to 400"),
-        ("round(1, -10**9)", "error: round takes a whole number of places, at most 300"),
-        ("(-8)**(1/3)", "error: the answer is not a real number"),
-        ("1,000 * 2", "error: a comma only separates arguments; write 1000, not 1,000"),
-        ("2 +", "error: this is not an arithmetic expression"),
-        ("", "error: this is not an arithmetic expression"),
-        ("(" * 240 + "1" + ")" * 240, "error: this is not an arithmetic expression"),
-        ("-" * 400 + "1", "error: the expression is nested too deeply"),
-        ("1+" * 400 + "1", "error: the expression is longer than 500 characters"),
-        ("sqrt(1, 2)", "error: a function was given the wrong number or kind of arguments"),
-    ],
-)
-def test_what_cannot_be_computed_is_told_in_one_line(expression: str, problem: str) -> None:
-    assert told(expression) == problem
+def test_what_cannot_be_computed_is_told_in_one_line():
+    problems = {
+        "1 / 0": "error: division by zero",
+        "9**9**9": "error: the number is too large",
+        "factorial(10**6)": "error: factorial takes a whole number from 0 to 400",
+        "(-8)**(1/3)": "error: the answer is not a real number",
+        "1,000 * 2": "error: a comma only separates arguments; write 1000, not 1,000",
+        "(" * 240 + "1" + ")" * 240: "error: this is not an arithmetic expression",
+        "-" * 400 + "1": "error: the expression is nested too deeply",
+        "1+" * 400 + "1": "error: the expression is longer than 500 characters",
+    }
+    assert {expression: told(expression) for expression in problems} == problems
 
 
 NOT_ARITHMETIC = """
@@ -88,7 +59,7 @@ NOT_ARITHMETIC = """
 
 
 @pytest.mark.parametrize("expression", [each.strip() for each in NOT_ARITHMETIC.strip().split("|")])
-def test_nothing_but_arithmetic_is_evaluated(expression: str) -> None:
+def test_nothing_but_arithmetic_is_evaluated(expression: str):
     assert told(expression).startswith("error: ")
 
 
@@ -98,9 +69,9 @@ pieces = st.sampled_from(
 hostile = st.one_of(st.text(max_size=600), st.lists(pieces, max_size=120).map("".join))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(hostile)
-def test_whatever_a_model_writes_the_answer_is_short_text(expression: str) -> None:
+def test_whatever_a_model_writes_the_answer_is_short_text(expression: str):
     text = told(expression)
     assert isinstance(text, str)
     assert len(text) <= 1100
@@ -108,47 +79,31 @@ def test_whatever_a_model_writes_the_answer_is_short_text(expression: str) -> No
         assert math.isfinite(float(text)) or len(text) > 300
 
 
-@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
-def test_whole_numbers_are_exact(a: int, b: int) -> None:
-    assert [evaluate(f"({a}) + ({b})"), evaluate(f"({a}) * ({b})")] == [str(a + b), str(a * b)]
-
-
 @pytest.mark.parametrize(
     ("text", "number", "value"),
     [
         ("15% of 240 is 36", "36", 36),
         ("The answer is 1,081.", "1,081", 1081),
-        ("so it is -3.5", "-3.5", Fraction(-7, 2)),
-        ("it is −7 degrees", "−7", -7),
-        ("Answer - 36", "36", 36),
         ("10-5", "5", 5),
         ("that makes $36.00", "36.00", 36),
-        ("**36**", "36", 36),
-        (r"\boxed{36}", "36", 36),
         (r"\boxed{\frac{1}{2}}", "1/2", Fraction(1, 2)),
         (r"\boxed{1{,}000}", "1,000", 1000),
-        ("half, or 1/2", "1/2", Fraction(1, 2)),
         ("5/0", "5/0", None),
-        ("1.5e3", "1.5e3", 1500),
-        ("2+2=4", "4", 4),
         ("1,234,567.89 dollars", "1,234,567.89", Fraction(123456789, 100)),
-        ("3.14.", "3.14", Fraction(314, 100)),
-        (".5", ".5", Fraction(1, 2)),
-        ("none at all", None, None),
         ("x2 and CO2", None, None),
     ],
 )
-def test_the_last_number_of_an_answer_is_found(text: str, number: str | None, value: Fraction | None) -> None:
+def test_the_last_number_of_an_answer_is_found(text: str, number: str | None, value: Fraction | None):
     result = last_number(text)
     assert (result, None if result is None else value_of(result)) == (number, value)
 
 
-def test_a_runaway_answer_is_read_at_its_end() -> None:
+def test_a_runaway_answer_is_read_at_its_end():
     assert last_number("1,111" * 400_000 + " so it is 7") == "7"
     assert last_number("-" * 2_000_000) is None
 
 
-def test_whole_numbers_must_be_equal_and_others_nearly() -> None:
+def test_whole_numbers_must_be_equal_and_others_nearly():
     third = Fraction("0.3333333")
     assert [
         same(Fraction(10**20), Fraction(10**20 + 1)),
@@ -164,34 +119,15 @@ def test_whole_numbers_must_be_equal_and_others_nearly() -> None:
     ("expected", "text", "reward", "extracted"),
     [
         ("36", "15% of 240 is 36", 1.0, "36"),
-        (36, "36.0", 1.0, "36.0"),
         (13.5, "It costs $13.50.", 1.0, "13.50"),
-        ("1,081", "1081", 1.0, "1081"),
         ("36", "37", 0.0, "37"),
-        ("36", "I do not know", 0.0, None),
         ("36", "", 0.0, None),
     ],
 )
-def test_the_reward_compares_the_last_number(
-    says: Says, expected: Any, text: str, reward: float, extracted: str | None
-) -> None:
+def test_the_reward_compares_the_last_number(expected: Any, text: str, reward: float, extracted: str | None):
     response = says(text, ("calculator", '{"expression": "240 * 0.15"}', "36.0"))
-    score = asyncio.run(Calculator().score("1", {"expected_answer": expected}, response))
-    assert score == {"reward": reward, "accuracy": reward, "extracted_answer": extracted}
-
-
-@pytest.mark.parametrize(
-    "task", [{}, {"expected_answer": None}, {"expected_answer": "many"}, {"expected_answer": True}]
-)
-def test_a_task_without_a_number_is_a_bad_task_and_not_a_zero(says: Says, task: dict[str, Any]) -> None:
-    with pytest.raises(TaskError, match="expected_answer"):
-        asyncio.run(Calculator().score("1", task, says("36")))
-
-
-def test_the_example_tasks_offer_the_tool_as_it_is_and_have_numbers_to_expect() -> None:
-    rows = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
-    tools = asyncio.run(Calculator().tools())
-    assert len(rows) == 20
-    assert rows[0]["responses_create_params"]["input"][-1] == {"role": "user", "content": "What is 15% of 240?"}
-    assert all(row["responses_create_params"]["tools"] == tools for row in rows)
-    assert all(value_of(row["expected_answer"]) is not None for row in rows)
+    assert score(Calculator(), {"expected_answer": expected}, response) == {
+        "reward": reward,
+        "accuracy": reward,
+        "extracted_answer": extracted,
+    }

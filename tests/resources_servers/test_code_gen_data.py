@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pytest
+
+from tests.resources_servers.playing import ROOT, Json, score
 from velodrome.cli.main import main as velo
 from velodrome.resources_servers.code_gen.app import CodeGen
 
-Json = dict[str, Any]
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow  # programs run in a sandbox
+
 SCRIPT = ROOT / "examples" / "humaneval_tasks.py"
 APPS = {
     "problem_id": 7,
@@ -58,29 +58,23 @@ def write(path: Path, *rows: Json) -> Path:
     return path
 
 
-def rewards(tasks: Path, says: Callable[..., Json], programs: list[str]) -> list[float]:
-    async def main() -> list[float]:
-        environment = CodeGen()
-        rows = [json.loads(line) for line in tasks.read_text().splitlines()]
-        texts = [f"```python\n{program}\n```" for program in programs]
-        scores = [await environment.score("1", row, says(text)) for row, text in zip(rows, texts, strict=True)]
-        await environment.aclose()
-        return [score["reward"] for score in scores]
-
-    return asyncio.run(main())
+def rewards(tasks: Path, programs: list[str]) -> list[float]:
+    rows = map(json.loads, tasks.read_text().splitlines())
+    texts = [f"```python\n{program}\n```" for program in programs]
+    return [score(CodeGen(), row, text)["reward"] for row, text in zip(rows, texts, strict=True)]
 
 
-def test_the_command_of_the_docs_turns_apps_into_tasks(tmp_path: Path, says: Callable[..., Json]) -> None:
+def test_the_command_of_the_docs_turns_apps_into_tasks(tmp_path: Path):
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     words = shlex.split(next(iter(re.findall(r"^velo (data prepare apps\.jsonl.*)$", page, re.MULTILINE))))
     source, tasks = write(tmp_path / "apps.jsonl", APPS, APPS_FUNCTION), tmp_path / "tasks.jsonl"
     assert velo([{"apps.jsonl": str(source), "tasks.jsonl": str(tasks)}.get(word, word) for word in words]) == 0
     right = ["print(2 * int(input()))", "def twice(x):\n    return 2 * x"]
-    assert rewards(tasks, says, right) == [1.0, 1.0]
-    assert rewards(tasks, says, ["print(4)", "def twice(x):\n    return 4"]) == [0.0, 0.0]
+    assert rewards(tasks, right) == [1.0, 1.0]
+    assert rewards(tasks, ["print(4)", "def twice(x):\n    return 4"]) == [0.0, 0.0]
 
 
-def test_the_script_of_the_docs_turns_asserts_into_cases(tmp_path: Path, says: Callable[..., Json]) -> None:
+def test_the_script_of_the_docs_turns_asserts_into_cases(tmp_path: Path):
     source, tasks = write(tmp_path / "h.jsonl", HUMANEVAL, NEAR, UNUSABLE, MBPP), tmp_path / "tasks.jsonl"
     made = subprocess.run([sys.executable, SCRIPT, source, tasks], capture_output=True, text=True, check=True)
     assert made.stdout == "3 tasks of 4 rows; 5 asserts were left out\n"
@@ -95,4 +89,4 @@ def test_the_script_of_the_docs_turns_asserts_into_cases(tmp_path: Path, says: C
         "def part(x):\n    return x % 1",
         "def swap(a, b):\n    return b, a",
     ]
-    assert rewards(tasks, says, right) == [1.0, 1.0, 1.0]
+    assert rewards(tasks, right) == [1.0, 1.0, 1.0]

@@ -2,27 +2,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.util
-import json
 import math
-import subprocess
-import sys
+import re
+import runpy
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
-from patience import DEADLINE_S
 from pydantic import BaseModel
 
+from tests.resources_servers.playing import ROOT, opened, says, score
+from tests.support.patience import DEADLINE_S
 from velodrome.contracts import Resources
-from velodrome.errors import InputError, TaskError, ToolError, VerifyError
+from velodrome.errors import TaskError, ToolError, VerifyError
 from velodrome.resources_servers.environment import Environment, tool
-
-Says = Callable[..., dict[str, Any]]
 
 
 @functools.lru_cache(maxsize=10)
@@ -71,55 +67,27 @@ def returning(value: Any, **config: Any) -> Returns:
 
 
 def called(environment: Environment, name: str, arguments: Any) -> str:
-    async def main() -> str:
-        session = await environment.open({})
-        try:
-            return await environment.call(session, name, arguments)
-        finally:
-            await environment.close(session)
-
-    return asyncio.run(main())
+    return opened(environment, {}, (name, arguments))[0]
 
 
-def scored(environment: Environment, task: Any = None, response: Any = None) -> dict[str, Any]:
-    async def main() -> dict[str, Any]:
-        session = await environment.open(task or {})
-        return await environment.score(session, task or {}, response or {"output": []})
-
-    return asyncio.run(main())
+def scored(environment: Environment, task: Any = None, response: Any = "") -> dict[str, Any]:
+    return score(environment, task or {}, response)
 
 
-def raiser(error: BaseException) -> Callable[[], Any]:
+def raising(error: BaseException) -> Returns:
     def act() -> Any:
         raise error
 
-    return act
+    return Returns(act=act)
 
 
-def test_it_satisfies_the_contract_and_the_guides_examples_run_as_written() -> None:
+def test_it_satisfies_the_contract_and_the_guides_examples_run_as_written():
     assert isinstance(AsInTheGuide(), Resources)
     assert scored(AsInTheGuide(), {"key": "a"}) == {"reward": 0.85, "accuracy": 1.0, "custom_metric": 42}
     assert scored(AsInTheGuide(fast_mode=True), {"key": "b"}) == {"reward": 0.0}
 
 
-def test_a_verifier_sees_the_final_text_the_tool_calls_and_the_items(says: Says) -> None:
-    class Looks(Environment):
-        def verify(self, task: Any, response: Any) -> Any:
-            call = response.tool_calls[0]
-            return {"reward": 1, "text": response.text, "call": [call.name, call.arguments, call.output]} | {
-                "items": len(response.items)
-            }
-
-    response = says("it is 4", ("add", '{"a": 2}', "4"))
-    assert scored(Looks(), {}, response) == {
-        "reward": 1.0,
-        "text": "it is 4",
-        "call": ["add", {"a": 2}, "4"],
-        "items": 3,
-    }
-
-
-def test_tool_results_are_text_or_json() -> None:
+def test_tool_results_are_text_or_json():
     @dataclass
     class Place:
         name: str
@@ -130,7 +98,6 @@ def test_tool_results_are_text_or_json() -> None:
     for value, text in [
         ("as it is\n", "as it is\n"),
         (None, "null"),
-        (3.5, "3.5"),
         (True, "true"),
         ({"a": [1, "é"]}, '{"a":[1,"é"]}'),
         (Place("Oslo"), '{"name":"Oslo"}'),
@@ -138,24 +105,24 @@ def test_tool_results_are_text_or_json() -> None:
         ([None, (1, 2)], "[null,[1,2]]"),
     ]:
         assert called(returning(value), "give", {}) == text
+    assert called(returning(lambda: asyncio.sleep(0, "awaited")), "give", {}) == "awaited"
+    for value, most, text in [
+        ("é" * 10, 7, "ééé\n[cut: the first 7 of 20 bytes]"),
+        ([1] * 10, 5, "[1,1,\n[cut: the first 5 of 21 bytes]"),
+    ]:
+        assert called(returning(value, max_tool_output_bytes=most), "give", {}) == text
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [(float("nan"), "not finite"), ({"a": [1.0, math.inf]}, "not finite"), ({1}, "not JSON"), ("\ud800", "Unicode")],
 )
-def test_a_tool_result_that_is_not_json_is_the_tools_fault(value: Any, why: str) -> None:
+def test_a_tool_result_that_is_not_json_is_the_tools_fault(value: Any, why: str):
     with pytest.raises(ToolError, match=rf"^give returned .*{why}"):
         called(returning(value), "give", {})
 
 
-def test_a_long_tool_result_is_cut_and_says_so() -> None:
-    text = called(returning("é" * 10, max_tool_output_bytes=7), "give", {})
-    assert text == "ééé\n[cut: the first 7 of 20 bytes]"
-    assert called(returning([1] * 10, max_tool_output_bytes=5), "give", {}) == "[1,1,\n[cut: the first 5 of 21 bytes]"
-
-
-def test_the_models_mistakes_are_told_to_the_model_in_one_line() -> None:
+def test_the_models_mistakes_are_told_to_the_model_in_one_line():
     class Adds(Environment):
         @tool
         async def add(self, a: int, b: int = 1) -> int:
@@ -172,7 +139,6 @@ def test_the_models_mistakes_are_told_to_the_model_in_one_line() -> None:
         ("multiply", {}, 'error: there is no tool "multiply"; there are: add'),
         ("x" * 100_000, {}, f'error: there is no tool "{"x" * 64}…"; there are: add'),
         ("add", [1], "error: add: the arguments must be a JSON object"),
-        ("add", "{", "error: add: the arguments must be a JSON object"),
         ("add", {}, "error: add: a: Field required"),
         ("add", {"a": 1, "c": 2}, "error: add: c: Extra inputs are not permitted"),
         ("add", {"a": -1}, "error: a must not be negative"),
@@ -181,14 +147,17 @@ def test_the_models_mistakes_are_told_to_the_model_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("disk on fire"), SystemExit(3), KeyboardInterrupt(), StopIteration()])
-def test_what_a_tool_raises_is_its_own_fault(error: BaseException) -> None:
+def test_what_a_tool_raises_is_its_own_fault(error: BaseException):
     with pytest.raises(ToolError, match=f"^give: {type(error).__name__}") as caught:
-        called(returning(raiser(error)), "give", {})
+        called(raising(error), "give", {})
     assert caught.value.boundary == "tool"
+    environment = raising(error)
+    environment.tell_tool_errors = True
+    assert called(environment, "give", {}).startswith(f"error: give: {type(error).__name__}")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("disk on fire"), SystemExit(3), asyncio.CancelledError()])
-def test_async_code_is_blamed_like_any_other(error: BaseException) -> None:
+def test_async_code_is_blamed_like_any_other(error: BaseException):
     async def at_once() -> Any:
         raise error
 
@@ -197,20 +166,14 @@ def test_async_code_is_blamed_like_any_other(error: BaseException) -> None:
         raise error
 
     for act in (at_once, later):
-        environment = ReturnsAsync()
-        environment.act_async = act
+        environment = ReturnsAsync(act_async=act)
         with pytest.raises(ToolError, match=f"^give_async: {type(error).__name__}"):
             called(environment, "give_async", {})
         with pytest.raises(VerifyError, match=f"^verify: {type(error).__name__}"):
             scored(environment)
 
 
-def test_tell_tool_errors_tells_the_model_instead() -> None:
-    environment = returning(raiser(RuntimeError("disk on fire")), tell_tool_errors=True)
-    assert called(environment, "give", {}) == "error: give: RuntimeError: disk on fire"
-
-
-def test_code_that_hangs_is_given_up_sync_or_async() -> None:
+def test_code_that_hangs_is_given_up_sync_or_async():
     release = threading.Event()
 
     async def for_ever() -> Any:
@@ -220,14 +183,11 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
         def seed_session(self, task: Any) -> Any:
             return release.wait() if task.get("hang") else None
 
-    environment = Hangs(tool_timeout_s=0.05, verify_timeout_s=0.06)
-    environment.act = release.wait
-    environment.act_async = for_ever
+    environment = Hangs(act=release.wait, act_async=for_ever, tool_timeout_s=0.05, verify_timeout_s=0.06)
     try:
-        with pytest.raises(ToolError, match=r"^give: no answer within 0\.05 s$"):
-            called(environment, "give", {})
-        with pytest.raises(ToolError, match=r"^give_async: no answer within 0\.05 s$"):
-            called(environment, "give_async", {})
+        for name in ("give", "give_async"):
+            with pytest.raises(ToolError, match=rf"^{name}: no answer within 0\.05 s$"):
+                called(environment, name, {})
         with pytest.raises(VerifyError, match=r"^verify: no answer within 0\.06 s$"):
             scored(environment)
         with pytest.raises(ToolError, match=r"^seed_session: no answer within 0\.07 s$"):
@@ -236,48 +196,16 @@ def test_code_that_hangs_is_given_up_sync_or_async() -> None:
         release.set()
 
 
-def test_a_timeout_of_the_users_own_is_not_taken_for_ours() -> None:
+def test_a_timeout_of_the_users_own_is_not_taken_for_ours():
     async def times_out() -> Any:
         async with asyncio.timeout(0.001):
             await asyncio.get_running_loop().create_future()
 
-    environment = ReturnsAsync()
-    environment.act_async = times_out
     with pytest.raises(VerifyError, match=r"^verify: TimeoutError$"):
-        scored(environment)
+        scored(ReturnsAsync(act_async=times_out))
 
 
-def test_cancelling_a_rollout_cancels_the_async_code_in_it() -> None:
-    ended: list[str] = []
-
-    async def waits() -> Any:
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            ended.append("cleaned up")
-
-    async def main() -> None:
-        environment = ReturnsAsync()
-        environment.act_async = waits
-        task = asyncio.create_task(environment.score("1", {}, {"output": []}))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert ended == ["cleaned up"]
-
-
-def test_a_sync_method_that_returns_a_coroutine_is_awaited() -> None:
-    async def answer() -> str:
-        await asyncio.sleep(0)
-        return "awaited"
-
-    assert called(returning(lambda: answer()), "give", {}) == "awaited"
-
-
-def test_scores_are_made_plain() -> None:
+def test_scores_are_made_plain():
     @dataclass
     class Score:
         reward: float
@@ -287,76 +215,58 @@ def test_scores_are_made_plain() -> None:
         reward: float
         note: str | None = None
 
-    for value, score in [
-        ({"reward": 0.5}, {"reward": 0.5}),
-        ({"reward": 1, "ok": True, "note": None, "deep": {"x": [1]}}, {"reward": 1.0, "ok": True, "note": None}),
-        (0.25, {"reward": 0.25}),
+    for value, expected in [
+        ({"reward": 1, "ok": True, "deep": {"x": [1]}}, {"reward": 1.0, "ok": True, "deep": {"x": [1]}}),
         ({"reward": 1.0, "note": None, "day": date(2026, 1, 2)}, {"reward": 1.0, "note": None, "day": "2026-01-02"}),
         (True, {"reward": 1.0}),
-        (0, {"reward": 0.0}),
         (Score(1.0, (1, 2)), {"reward": 1.0, "parts": [1, 2]}),
+        ({"reward": numpy.float32(0.5), "right": numpy.bool_(True)}, {"reward": 0.5, "right": True}),
+        ({"reward": 1, "counts": numpy.array([1, 2])}, {"reward": 1.0, "counts": [1, 2]}),
         (Model(reward=0.75), {"reward": 0.75, "note": None}),
     ]:
         result = scored(returning(value))
-        result.pop("deep", None)
-        assert (result, type(result["reward"])) == (score, float)
-
-
-def test_numpy_numbers_in_a_score_are_numbers() -> None:
-    import numpy
-
-    value = {"reward": numpy.float32(0.5), "right": numpy.bool_(True), "counts": numpy.array([1, 2])}
-    assert scored(returning(value)) == {"reward": 0.5, "right": True, "counts": [1, 2]}
-    with pytest.raises(VerifyError, match='"loss" is not finite'):
-        scored(returning({"reward": 1.0, "loss": numpy.float32("nan")}))
+        assert (result, type(result["reward"])) == (expected, float)
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
         (None, 'not a number or a dict with "reward"'),
-        ("1.0", 'not a number or a dict with "reward"'),
-        ({"score": 1}, 'no "reward"'),
-        ({"reward": None}, '"reward" is None, not a number'),
         ({"reward": "1"}, "\"reward\" is '1', not a number"),
-        ({"reward": float("nan")}, '"reward" is not finite'),
         ({"reward": 1.0, "loss": math.inf}, '"loss" is not finite'),
+        ({"reward": 1.0, "loss": numpy.float32("nan")}, '"loss" is not finite'),
         (float("nan"), '"reward" is not finite'),
         ({"reward": 1e308}, "beyond 1e+100"),
-        (2**2000, '"reward" does not fit a number'),
         ({"reward": 10**400}, '"reward" does not fit a number'),
         ({"reward": 1.0, "n": 2**70}, "exceeds 64-bit range"),
         ({"reward": 1.0, "deep": {"x": [math.nan]}}, "not finite"),
         ({"reward": 1.0, "who": {1}}, "not JSON"),
-        ({"reward": 1.0, 5: 1}, "not JSON"),
     ],
 )
-def test_what_is_no_score_is_an_error_and_never_a_zero(value: Any, why: str) -> None:
-    with pytest.raises(VerifyError) as caught:
+def test_what_is_no_score_is_an_error_and_never_a_zero(value: Any, why: str):
+    with pytest.raises(VerifyError, match=rf"^verify returned .*{re.escape(why)}"):
         scored(returning(value))
-    assert why in str(caught.value)
-    assert str(caught.value).startswith("verify returned ")
 
 
-def test_an_error_that_names_its_boundary_keeps_it() -> None:
+def test_an_error_that_names_its_boundary_keeps_it():
     with pytest.raises(TaskError, match=r"^no key$"):
-        scored(returning(raiser(TaskError("no key"))))
+        scored(raising(TaskError("no key")))
     error = ToolError("on purpose")
     error.__cause__ = ValueError("not for the model")
     with pytest.raises(ToolError, match=r"^on purpose$"):
-        called(returning(raiser(error)), "give", {})
+        called(raising(error), "give", {})
 
 
 class Counts(Environment):
     """Sessions, all sync."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.closed: list[Any] = []
 
     def seed_session(self, task: Any) -> Any:
         return {"n": task["start"]}
 
-    def close_session(self, session: Any) -> None:
+    def close_session(self, session: Any):
         self.closed.append(session)
 
     @tool
@@ -368,26 +278,8 @@ class Counts(Environment):
         return {"reward": session["n"]}
 
 
-class CountsAsync(Counts):
-    """The same, all async."""
-
-    async def seed_session(self, task: Any) -> Any:
-        return super().seed_session(task)
-
-    async def close_session(self, session: Any) -> None:
-        super().close_session(session)
-
-    @tool
-    async def add(self, n: int, session: Any) -> int:
-        return super().add(n, session)
-
-    async def verify(self, task: Any, response: Any, session: Any) -> Any:
-        return super().verify(task, response, session)
-
-
-@pytest.mark.parametrize("owner", [Counts, CountsAsync])
-def test_each_session_has_its_own_state_and_is_closed_once(owner: type[Counts]) -> None:
-    environment = owner()
+def test_each_session_has_its_own_state_and_is_closed_once():
+    environment = Counts()
 
     async def rollout(start: int) -> tuple[str, float]:
         session = await environment.open({"start": start})
@@ -403,37 +295,32 @@ def test_each_session_has_its_own_state_and_is_closed_once(owner: type[Counts]) 
     assert asyncio.run(main()) == [(str(start + 1), start + 1.0) for start in range(20)]
     assert sorted(each["n"] for each in environment.closed) == list(range(1, 21))
     assert environment._sessions == {}
-
-
-def test_a_session_that_is_not_open_is_an_error_of_the_caller() -> None:
-    environment = Counts()
     with pytest.raises(ToolError, match=r"^session 99 is not open$"):
         asyncio.run(environment.call("99", "add", {"n": 1}))
     with pytest.raises(VerifyError, match=r"^session 99 is not open$"):
         asyncio.run(environment.score("99", {}, {"output": []}))
-    asyncio.run(environment.close("99"))
 
 
-def test_sessions_left_open_are_closed_with_the_environment_even_if_one_fails() -> None:
+def test_sessions_left_open_are_closed_with_the_environment_even_if_one_fails():
     class Fragile(Counts):
-        def close_session(self, session: Any) -> None:
+        def close_session(self, session: Any):
             super().close_session(session)
             if session["n"] == 1:
                 raise OSError("gone")
 
-    async def main() -> Fragile:
-        environment = Fragile()
+    environment = Fragile()
+
+    async def main():
         for start in (1, 2, 3):
             await environment.open({"start": start})
         with pytest.raises(ToolError, match=r"^close_session: OSError: gone$"):
             await environment.aclose()
-        return environment
 
-    environment = asyncio.run(main())
+    asyncio.run(main())
     assert sorted(each["n"] for each in environment.closed) == [1, 2, 3]
 
 
-def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
+def test_a_seed_that_comes_too_late_is_closed_all_the_same():
     release = threading.Event()
 
     class Slow(Environment):
@@ -443,7 +330,7 @@ def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
             release.wait()
             return "container"
 
-        async def close_session(self, session: Any) -> None:
+        async def close_session(self, session: Any):
             assert self.closed is not None
             self.closed.set_result(session)
 
@@ -462,37 +349,26 @@ def test_a_seed_that_comes_too_late_is_closed_all_the_same() -> None:
     assert asyncio.run(asyncio.wait_for(main(), DEADLINE_S)) == "container"
 
 
-def test_an_environment_written_for_version_01_is_refused_with_the_new_way() -> None:
-    with pytest.raises(InputError, match=r"annotated attribute.*environments\.md#settings.*test_environment\.py:\d+"):
-
-        class Old(Environment):
-            def __init__(self, config: Any, links: Any) -> None:
-                super().__init__()
-
-
-def test_the_example_in_the_docs_is_the_file_that_is_tested(says: Says) -> None:
-    home = Path(__file__).parents[2]
-    path = home / "examples" / "weather_environment.py"
-    spec = importlib.util.spec_from_file_location("weather_environment", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    weather = module.Weather()
+def test_the_example_in_the_docs_is_the_file_that_is_tested():
+    path = ROOT / "examples" / "weather_environment.py"
+    weather = runpy.run_path(str(path))["Weather"]()
     assert called(weather, "get_weather", {"city": "Oslo"}) == "snow"
     assert called(weather, "get_weather", {"city": "Atlantis"}).startswith("error: no forecast for Atlantis")
     response = says("There is Snow in Oslo.", ("get_weather", '{"city": "Oslo"}', "snow"))
     assert scored(weather, {"expected": "snow"}, response) == {"reward": 1.0, "accuracy": 1.0, "looked_up": 1.0}
     shown = path.read_text().partition("class Weather")[2]
-    assert f"class Weather{shown}```" in (home / "docs" / "environments.md").read_text()
+    assert f"class Weather{shown}```" in (ROOT / "docs" / "environments.md").read_text()
 
 
-def test_importing_an_environment_loads_no_server_and_no_mathematics() -> None:
-    heavy = {"aiohttp", "starlette", "torch", "hydra", "sympy", "math_verify", "datasets"}
-    code = (
-        "import sys\nfrom velodrome.resources_servers.math_with_judge.app import MathWithJudge\n"
-        "MathWithJudge()\nimport json; print(json.dumps(list(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    loaded = set(json.loads(done.stdout))
-    assert heavy & loaded == set()
+def test_an_error_that_no_model_can_be_told_is_the_tools_fault():
+    class Broken(Environment):
+        @tool
+        def fail(self, kind: str) -> str:
+            raise ValueError("\ud800") if kind == "value" else RuntimeError("\ud800")
+
+        def verify(self, task: Any, response: Any) -> Any: ...
+
+    with pytest.raises(ToolError, match="not valid Unicode"):
+        called(Broken(), "fail", {"kind": "value"})
+    told = called(Broken(tell_tool_errors=True), "fail", {"kind": "other"})
+    assert told == "error: fail: RuntimeError: \\ud800"

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from velodrome.errors import TaskError
+from tests.resources_servers.playing import HOME, score
 from velodrome.resources_servers.instruction_following.app import InstructionFollowing
-from velodrome.resources_servers.instruction_following.following_draft import written
-from velodrome.resources_servers.instruction_following.following_kinds import KINDS, described, followed
-from velodrome.resources_servers.instruction_following.following_text import (
-    SCRIPTS,
+from velodrome.resources_servers.instruction_following.draft import written
+from velodrome.resources_servers.instruction_following.kinds import (
+    KINDS,
+    described,
+    followed,
     paragraphs_of,
     sentences_of,
     visible,
     words_of,
 )
 
-Says = Callable[..., dict[str, Any]]
 Edit = Callable[[str], str]
-README = Path(__file__).parents[2] / "velodrome" / "resources_servers" / "instruction_following" / "README.md"
+README = HOME / "instruction_following" / "README.md"
 
 
 def without_last_line(text: str) -> str:
@@ -96,7 +92,7 @@ def constraint(kind: str) -> dict[str, Any]:
     return {"kind": kind, **CASES[kind][0]}
 
 
-def test_there_is_a_case_for_every_kind_and_the_readme_lists_it() -> None:
+def test_there_is_a_case_for_every_kind_and_the_readme_lists_it():
     assert list(CASES) == list(KINDS)
     assert len(KINDS) >= 50
     readme = README.read_text()
@@ -104,43 +100,20 @@ def test_there_is_a_case_for_every_kind_and_the_readme_lists_it() -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_constraint_accepts_its_own_text_and_refuses_the_smallest_violation(kind: str) -> None:
+def test_a_constraint_accepts_its_own_text_and_refuses_the_smallest_violation(kind: str):
     text = written([constraint(kind)])
     assert text is not None
     assert followed(text, constraint(kind))
     violated = CASES[kind][1](text)
     assert violated != text
     assert not followed(violated, constraint(kind))
-
-
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_the_sentence_that_asks_for_a_constraint_names_its_parameters(kind: str) -> None:
     sentence = described(constraint(kind))
     assert "{" not in sentence
     for value in CASES[kind][0].values():
         assert all(str(each) in sentence for each in (value if isinstance(value, list) else [value]))
 
 
-@pytest.mark.parametrize("script", list(SCRIPTS))
-def test_texts_are_written_in_every_script(script: str) -> None:
-    rule = {"kind": "script", "script": script}
-    text = written([rule, {"kind": "min_words", "count": 8}])
-    assert text is not None
-    assert followed(text, rule)
-
-
-def test_most_pairs_can_be_written_together_and_what_is_written_keeps_both() -> None:
-    count = 0
-    for pair in combinations(KINDS, 2):
-        rules = [constraint(kind) for kind in pair]
-        text = written(rules)
-        if text is not None:
-            count += 1
-            assert all(followed(text, rule) for rule in rules), (pair, text)
-    assert count >= 0.75 * len(KINDS) * (len(KINDS) - 1) / 2  # the others contradict each other, nearly all of them
-
-
-def test_sentences_paragraphs_and_words_are_counted_as_people_count() -> None:
+def test_sentences_paragraphs_and_words_are_counted_as_people_count():
     assert words_of("It's a well-known fact: 3.5 km_h") == ["It's", "a", "well-known", "fact", "3", "5", "km", "h"]
     assert sentences_of('He said "No." Then he left... Really?\n\nYes') == [
         'He said "No."',
@@ -153,64 +126,27 @@ def test_sentences_paragraphs_and_words_are_counted_as_people_count() -> None:
     assert visible("<think>x</think> a<!-- b -->\u200bc <!-- d") == "ac"
 
 
-def score(says: Says, text: str, constraints: list[dict[str, Any]], **settings: Any) -> dict[str, Any]:
-    return asyncio.run(InstructionFollowing(**settings).score("1", {"constraints": constraints}, says(text)))
+def scored(text: str, constraints: Any, **settings: Any) -> dict[str, Any]:
+    return score(InstructionFollowing(**settings), {"constraints": constraints}, text)
 
 
-def test_the_reward_is_all_or_a_share_and_each_constraint_has_its_result(says: Says) -> None:
+def test_the_reward_is_all_or_a_share_and_each_constraint_has_its_result():
     rules = [{"kind": "max_words", "count": 5}, {"kind": "all_lowercase"}]
-    assert score(says, "fine by me", rules)["reward"] == 1.0
-    half = score(says, "Fine by me", rules)
+    assert scored("fine by me", rules)["reward"] == 1.0
+    half = scored("Fine by me", rules)
     assert half == {
         "reward": 0.0,
         "fraction": 0.5,
         "kept": [{"kind": "max_words", "kept": True}, {"kind": "all_lowercase", "kept": False}],
     }
-    assert score(says, "Fine by me", rules, grading="fraction")["reward"] == 0.5
+    assert scored("Fine by me", rules, grading="fraction")["reward"] == 0.5
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "😀!", "word " * 100, "ab cd " * 400, "a b \x00\x01", "x" * 60_000])
-def test_what_is_not_an_answer_keeps_no_constraint(says: Says, text: str) -> None:
-    assert score(says, text, [{"kind": "no_digits"}, {"kind": "no_commas"}], grading="fraction")["reward"] == 0.0
+def test_what_is_not_an_answer_keeps_no_constraint(text: str):
+    assert scored(text, [{"kind": "no_digits"}, {"kind": "no_commas"}], grading="fraction")["reward"] == 0.0
 
 
-def test_a_choice_may_have_no_word(says: Says) -> None:
+def test_a_choice_may_have_no_word():
     rules = [{"kind": "choice", "options": ["+", "-"]}, {"kind": "no_commas"}]
-    assert [score(says, text, rules)["reward"] for text in ("+", "*")] == [1.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("constraints", "problem"),
-    [
-        (None, 'no "constraints"'),
-        ([], 'no "constraints"'),
-        (["no_commas"], "not a kind"),
-        ([{"kind": "poetic"}], "'poetic' is not a kind"),
-        ([{"kind": "max_words"}], '"count" must be a whole number'),
-        ([{"kind": "max_words", "count": "5"}], '"count" must be'),
-        ([{"kind": "max_words", "count": 5, "word": "x"}], 'it has no "word"'),
-        ([{"kind": "include_words", "words": "x"}], '"words" must be a list'),
-        ([{"kind": "forbidden_letter", "letter": "ab"}], '"letter" must be one letter'),
-        ([{"kind": "script", "script": "runes"}], '"script" must be one of'),
-    ],
-)
-def test_a_task_that_cannot_be_scored_names_its_field(says: Says, constraints: Any, problem: str) -> None:
-    with pytest.raises(TaskError, match=problem):
-        score(says, "fine", constraints)
-
-
-def test_prompts_of_the_examples_ask_for_what_is_checked() -> None:
-    lines = (README.parent / "data" / "example.jsonl").read_text().splitlines()
-    for task in map(json.loads, lines):
-        prompt = task["responses_create_params"]["input"][1]["content"]
-        assert [each["kind"] for each in task["constraints"] if described(each) not in prompt] == []
-
-
-def test_the_examples_withstand_their_examination(examined: Callable[..., dict[str, Any]]) -> None:
-    rewards = examined(InstructionFollowing, "instruction_following")
-    assert len(rewards["references"]) >= 12
-    assert {kind: reward for kind, reward in rewards["references"].items() if reward != 1.0} == {}
-    for group in ("wrong", "cheats", "hostile"):
-        assert {kind: reward for kind, reward in rewards[group].items() if reward} == {}
-    assert len(rewards["wrong"]) >= 3 * 12
-    assert len(rewards["cheats"]) >= 9 * 12
+    assert [scored(text, rules)["reward"] for text in ("+", "*")] == [1.0, 0.0]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.resources_servers.playing import Judge, documented, says
 from velodrome import Environment, http, tool
 from velodrome.errors import ModelError, ToolError, VerifyError
 from velodrome.records.conversation import Response
@@ -17,22 +16,6 @@ from velodrome.serving.remote import HttpModel
 from velodrome.serving.scripted import ScriptedServer
 from velodrome.timing.spans import root
 
-DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
-POLITE = re.compile(r"```python\n(from velodrome import Environment, Model\n\n\nclass Polite.*?)```", re.DOTALL)
-
-
-def documented() -> type[Environment]:
-    """The environment that the docs show."""
-    (code,) = POLITE.findall(DOCS.read_text())
-    scope: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(code, str(DOCS), "exec", dont_inherit=True), scope)
-    result: type[Environment] = scope["Polite"]
-    return result
-
-
-def says(text: str) -> dict[str, Any]:
-    return {"output": [{"type": "message", "role": "assistant", "content": text}]}
-
 
 @pytest.mark.parametrize("where", ["here", "behind HTTP"])
 def test_the_documented_judge_works_here_and_behind_a_server(where: str):
@@ -40,7 +23,9 @@ def test_the_documented_judge_works_here_and_behind_a_server(where: str):
         judge = ScriptedModel(answers=["I think so: YES"])
         async with ScriptedServer(judge) as server:
             linked = judge if where == "here" else HttpModel(server.url.removesuffix("/v1"))
-            environment = documented()(judge=linked)
+            environment = documented("from velodrome import Environment, Model\n\n\nclass Polite")["Polite"](
+                judge=linked
+            )
             with root("rollout") as spans:
                 score = await environment.score("1", {}, says("If you please."))
             await environment.aclose()
@@ -65,16 +50,6 @@ class Asking(Environment):
         answer = await self.judge.ask("right?")
         assert type(answer) is type(response)
         return 1.0
-
-
-class Judge:
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    async def respond(self, request: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 @pytest.mark.parametrize("answer", [ModelError("503"), RuntimeError("boom"), {"output": []}, None])

@@ -5,60 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.server.mcpserver import MCPServer
-from patience import DEADLINE_S
 
-from velodrome.errors import InputError, TaskError, ToolError
-from velodrome.records.conversation import Response
+from tests.resources_servers.playing import Json, closing, opened, score
+from tests.support.patience import DEADLINE_S
+from velodrome.errors import InputError, ToolError
 from velodrome.resources_servers.environment import tool
 from velodrome.resources_servers.mcp_tools.app import McpTools
-from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.process.listen import listening
 from velodrome.serving.web_server import running
 
-Json = dict[str, Any]
-Says = Callable[..., Json]
+pytestmark = pytest.mark.slow
 SERVER = ["{python}", str(Path(__file__).with_name("mcp_server.py"))]
-EXAMPLES = Path(__file__).parents[2] / "velodrome/resources_servers/mcp_tools/data/example.jsonl"
-TASKS = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
 
 
 def using(check: Callable[[McpTools], Awaitable[Any]], **settings: Any) -> Any:
-    """What a check returns; the environment is closed after it."""
-
-    async def whole() -> Any:
-        environment = McpTools(**{"command": SERVER, **settings})
-        try:
-            return await check(environment)
-        finally:
-            await environment.aclose()
-
-    return asyncio.run(whole())
+    """What a check of an environment returns."""
+    environment = McpTools(**{"command": SERVER, **settings})
+    return closing(environment, check(environment))
 
 
 def in_session(*calls: tuple[str, Any], **settings: Any) -> list[str]:
     """The results of calls in one session."""
-
-    async def check(environment: McpTools) -> list[str]:
-        session = await environment.open({})
-        results = [await environment.call(session, name, arguments) for name, arguments in calls]
-        await environment.close(session)
-        return results
-
-    results: list[str] = using(check, **settings)
-    return results
+    return opened(McpTools(**{"command": SERVER, **settings}), {}, *calls)
 
 
-async def gone(pid: int) -> None:
+async def gone(pid: int):
     """Wait for the end of a process that is not a child."""
     for _ in range(int(DEADLINE_S * 100)):
         try:
@@ -81,12 +58,9 @@ def test_tools_and_their_schemas_are_those_of_the_server():
 
 
 def test_results_become_text():
-    results = in_session(
-        ("remember", {"note": "a"}), ("picture", {}), ("record", {"size": 2}), max_tool_output_bytes=1000
-    )
-    assert results[0] == "1"
-    assert results[1] == "look:\n[image: image/png, 3 bytes]"
-    assert json.loads(results[2]) == {"text": "éé"}
+    *texts, record = in_session(("remember", {"note": "a"}), ("picture", {}), ("record", {"size": 2}))
+    assert texts == ["1", "look:\n[image: image/png, 3 bytes]"]
+    assert json.loads(record) == {"text": "éé"}
     (cut,) = in_session(("record", {"size": 5000}), max_tool_output_bytes=100)
     assert "[cut: the first 100 of" in cut
 
@@ -113,7 +87,7 @@ def test_a_server_that_dies_is_a_fault_of_the_tool_with_its_last_words():
 def test_a_server_that_hangs_is_given_up_and_ended(tmp_path: Path):
     pids = tmp_path / "pids"
 
-    async def check(environment: McpTools) -> None:
+    async def check(environment: McpTools):
         session = await environment.open({})
         with pytest.raises(ToolError, match=r"hang: .*0.5"):
             await environment.call(session, "hang", {})
@@ -124,10 +98,9 @@ def test_a_server_that_hangs_is_given_up_and_ended(tmp_path: Path):
         asyncio.run(gone(int(pid)))
 
 
-@pytest.mark.parametrize("command", ["sleep 1000", "yes", "cat /dev/zero"])
-def test_a_server_that_never_says_anything_of_use_is_given_up(command: str):
-    with pytest.raises(ToolError, match=f"MCP server {command}"):
-        using(lambda environment: environment.open({}), command=command, session_timeout_s=1.0)
+def test_a_server_that_never_says_anything_of_use_is_given_up():
+    with pytest.raises(ToolError, match="MCP server cat /dev/zero"):
+        using(lambda environment: environment.open({}), command="cat /dev/zero", session_timeout_s=1.0)
 
 
 def test_each_session_has_a_server_of_its_own_unless_one_is_shared():
@@ -138,29 +111,13 @@ def test_each_session_has_a_server_of_its_own_unless_one_is_shared():
     assert using(check) == ["1", "1", "2"]
     assert using(check, per_session=False) == ["1", "2", "3"]
 
-
-def test_a_shared_server_that_died_is_started_again():
-    async def check(environment: McpTools) -> str:
+    async def dies(environment: McpTools) -> str:
         session = await environment.open({})
         with pytest.raises(ToolError):
             await environment.call(session, "die", {})
         return await environment.call(session, "remember", {"note": "x"})
 
-    assert using(check, per_session=False) == "1"
-
-
-def test_sixty_four_sessions_of_the_example_do_not_mix():
-    async def check(environment: McpTools) -> list[str]:
-        async def one(pieces: int) -> str:
-            session = await environment.open({})
-            await environment.call(session, "reserve", {"item": "washer", "pieces": pieces})
-            left = await environment.call(session, "count_stock", {"item": "washer"})
-            await environment.close(session)
-            return left
-
-        return await asyncio.gather(*(one(pieces) for pieces in range(1, 65)))
-
-    assert using(check, **McpTools.example_settings()) == [str(120 - pieces) for pieces in range(1, 65)]
+    assert using(dies, per_session=False) == "1"  # a shared server is started again
 
 
 def test_secrets_of_the_server_are_masked_and_ours_are_not_passed_on(monkeypatch: pytest.MonkeyPatch):
@@ -173,51 +130,26 @@ def test_secrets_of_the_server_are_masked_and_ours_are_not_passed_on(monkeypatch
     assert (own, ours) == ("***", "(not set)")
 
 
-def test_a_server_ends_when_velo_is_killed(tmp_path: Path):
-    pids = tmp_path / "pids"
-    script = f"""
-import asyncio
-from velodrome.resources_servers.mcp_tools.app import McpTools
-async def main():
-    environment = McpTools(command={[*SERVER, str(pids)]!r})
-    session = await environment.open({{}})
-    print("open", flush=True)
-    await environment.call(session, "hang", {{}})
-asyncio.run(main())
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"open\n"
-        process.send_signal(signal.SIGKILL)
-    asyncio.run(gone(int(pids.read_text())))
-
-
 @pytest.mark.parametrize(
-    ("settings", "line"),
+    ("settings", "reason"),
     [
-        ({"command": "no-such-program-here --flag"}, "there is no program 'no-such-program-here'"),
-        ({"command": None}, "give one of command and mcp_url"),
-        ({"command": "true", "mcp_url": "http://127.0.0.1:1/mcp"}, "give one of command and mcp_url"),
-        ({"command": None, "mcp_url": "127.0.0.1:1"}, "mcp_url is an http:// or https:// URL"),
+        ({"command": ["{python}", "-c", "import sys; sys.exit('no licence')"]}, "start: .*exit code 1: no licence"),
+        ({"command": None, "mcp_url": "http://127.0.0.1:9/mcp"}, "9/mcp cannot be reached; is it running"),
     ],
 )
-def test_a_setting_that_cannot_work_is_one_line(settings: Json, line: str):
-    with pytest.raises(InputError, match=line):
-        McpTools(**settings)
+def test_a_server_that_does_not_start_says_why(settings: Json, reason: str):
+    with pytest.raises(ToolError, match=reason):
+        opened(McpTools(**settings), {})
 
 
-@pytest.mark.parametrize(
-    "settings", [{"command": ["{python}", "-c", "import sys; sys.exit('no licence')"]}, {"url": 1}]
-)
-def test_a_server_that_does_not_start_says_why(settings: Json):
-    wanted = "did not start: .*exit code 1: no licence"
-    if "url" in settings:
-        settings, wanted = (
-            {"command": None, "mcp_url": "http://127.0.0.1:9/mcp"},
-            "9/mcp cannot be reached; is it running",
-        )
-    with pytest.raises(ToolError, match=wanted):
-        using(lambda environment: environment.open({}), **settings)
+def test_a_setting_that_cannot_work_is_one_line():
+    for settings, line in (
+        ({"command": "no-such-program-here --flag"}, "there is no program 'no-such-program-here'"),
+        ({"command": None}, "give one of command and mcp_url"),
+        ({"command": None, "mcp_url": "127.0.0.1:1"}, "mcp_url is an http:// or https:// URL"),
+    ):
+        with pytest.raises(InputError, match=line):
+            McpTools(**settings)
 
 
 def test_a_server_by_url():
@@ -253,58 +185,18 @@ class Shop(McpTools):
         return []
 
     @tool
-    async def note(self, text: str, session: list[str]) -> int:
-        """Write something down."""
-        session.append(text)
-        return len(session)
-
-    @tool
-    async def refuse(self) -> str:
+    async def refuse(self, session: list[str]) -> int:
         """In place of the server's."""
-        return "never"
-
-    async def verify(self, task: Json, response: Response, session: list[str]) -> float:  # type: ignore[override]
-        return float(session == ["a"] and response.tool_calls[-1].output == "1")
+        session.append("a")
+        return len(session)
 
 
 def test_tools_of_a_server_mix_with_those_of_an_environment():
-    script = [
-        {"tool_calls": [{"name": "note", "arguments": {"text": "a"}}]},
-        {"tool_calls": [{"name": "refuse", "arguments": {}}]},
-        {"tool_calls": [{"name": "remember", "arguments": {"note": "b"}}]},
-        "done",
+    assert opened(Shop(command=SERVER), {}, ("refuse", {}), ("remember", {"note": "b"}), ("refuse", {})) == [
+        "1",
+        "1",
+        "2",
     ]
-
-    async def check() -> Json:
-        shop = Shop(command=SERVER)
-        try:
-            return await SimpleAgent(model=ScriptedModel(answers=script), environment=shop).run("go")
-        finally:
-            await shop.aclose()
-
-    result = asyncio.run(check())
-    outputs = [item["output"] for item in result["response"]["output"] if item["type"] == "function_call_output"]
-    assert (result["reward"], outputs) == (1.0, ["1", "never", "1"])
-
-
-def played(environment: McpTools, task: Json, answer: Any) -> Awaitable[Json]:
-    answers = answer if isinstance(answer, list) else [answer]
-    return SimpleAgent(model=ScriptedModel(answers=answers), environment=environment).run(task)
-
-
-@pytest.mark.parametrize("task", TASKS, ids=[task["id"] for task in TASKS])
-def test_reference_answers_earn_the_reward_and_wrong_ones_and_cheats_do_not(task: Json):
-    async def check(environment: McpTools) -> list[float]:
-        answers = [
-            environment.reference_answer(task),
-            *environment.wrong_answers(task).values(),
-            *environment.cheats(task).values(),
-        ]
-        return [(await played(environment, task, answer))["reward"] for answer in answers]
-
-    first, *others = using(check, **McpTools.example_settings())
-    assert first == 1.0
-    assert set(others) == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -312,24 +204,10 @@ def test_reference_answers_earn_the_reward_and_wrong_ones_and_cheats_do_not(task
     [
         ("The total is 1,081.", "1081", 1.0),
         ("Thinking about nuts.\n**The answer is Nut.**\n", "nut", 1.0),
-        ("nut\nbolt", "nut", 0.0),
-        ("The answer is a bolt or a nut", "nut", 0.0),
         ("doughnut", "nut", 0.0),
-        ("", "nut", 0.0),
-        ("x" * 3_000_000, "nut", 0.0),
-        ("[" * 100_000, 3, 0.0),
         ("\ud800 nut\x00", "nut", 0.0),
     ],
 )
-def test_the_answer_is_the_last_number_or_the_last_line(says: Says, text: str, expected: Any, reward: float):
-    score = using(
-        lambda environment: environment.score("1", {"expected_answer": expected}, says(text)),
-        **McpTools.example_settings(),
-    )
-    assert score == {"reward": reward, "answer_right": reward}
-
-
-@pytest.mark.parametrize("task", [{}, {"expected_calls": "reserve"}])
-def test_a_task_that_says_nothing_of_what_is_right_is_at_fault(says: Says, task: Json):
-    with pytest.raises(TaskError, match="expected_calls"):
-        using(lambda environment: environment.score("1", task, says("x")), **McpTools.example_settings())
+def test_the_answer_is_the_last_number_or_the_last_line(text: str, expected: Any, reward: float):
+    result = score(McpTools(command=SERVER), {"expected_answer": expected}, text)
+    assert result == {"reward": reward, "answer_right": reward}

@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome.resources_servers import __path__ as environments
 
+pytestmark = pytest.mark.slow
 VELO = Path(__file__).parent.parent / "sandbox" / "velo_forbidden.py"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")
-@pytest.mark.parametrize("name", ["code_gen", "python_tool", "terminal"])
-def test_a_run_without_a_sandbox_ends_with_one_line_before_a_model_is_asked(tmp_path: Path, name: str):
+def test_a_run_without_a_sandbox_ends_with_one_line_before_a_model_is_asked(tmp_path: Path):
+    name = "terminal"
     folder = Path(environments[0]) / name
     model = folder.parent.parent / "responses_api_models/scripted_model/configs/scripted_model.yaml"
     words = [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import enum
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, Optional
 
 import pytest
 from pydantic import BaseModel
-from typing_extensions import TypedDict
 
 from velodrome.errors import InputError
 from velodrome.resources_servers.environment import Environment, tool
@@ -31,16 +32,8 @@ class Point(BaseModel):
     x: int
 
 
-class Row(TypedDict):
-    key: str
-
-
-class Opaque:
-    pass
-
-
 class Probe:
-    def plain(self, text: str, count: int, share: float, flag: bool) -> None:
+    def plain(self, text: str, count: int, share: float, flag: bool):
         """Take one of each.
 
         text: some words
@@ -54,22 +47,21 @@ class Probe:
         names: list[str],
         place: Place,
         point: Point,
-        row: Row,
         either: int | str,
         maybe: Optional[int],  # noqa: UP045 - the older spelling has to work too
-    ) -> None: ...
+    ): ...
 
-    def loose(self, options: dict[str, int], limit: int = 5) -> None: ...
+    def loose(self, options: dict[str, int], limit: int = 5): ...
 
-    def odd_names(self, copy: str, json: int, _hidden: str, schema: str, session: object) -> None: ...
+    def odd_names(self, copy: str, json: int, _hidden: str, schema: str, session: object): ...
 
-    def bare(self, city) -> None: ...  # type: ignore[no-untyped-def]
+    def bare(self, city): ...  # type: ignore[no-untyped-def]
 
-    def starred(self, *cities: str) -> None: ...
+    def starred(self, *cities: str): ...
 
-    def unresolved(self, city: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    def unresolved(self, city: Nowhere): ...  # type: ignore[name-defined]  # noqa: F821
 
-    def impossible(self, city: Opaque) -> None: ...
+    def impossible(self, city: ast.AST): ...
 
 
 def made(name: str) -> Any:
@@ -88,7 +80,7 @@ def closed(**properties: Any) -> dict[str, Any]:
 TEXT, WHOLE, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 
 
-def test_a_schema_is_made_of_hints_and_docstring() -> None:
+def test_a_schema_is_made_of_hints_and_docstring():
     assert made("plain").schema == {
         "type": "function",
         "name": "plain",
@@ -103,13 +95,12 @@ def test_a_schema_is_made_of_hints_and_docstring() -> None:
     }
 
 
-def test_richer_types_have_a_schema_too_and_a_default_or_an_open_dict_is_not_strict() -> None:
+def test_richer_types_have_a_schema_too_and_a_default_or_an_open_dict_is_not_strict():
     rich, loose = made("rich").schema, made("loose").schema
     assert rich["parameters"].pop("$defs") == {
         "Unit": {"enum": ["km", "mile"], "type": "string"},
         "Place": closed(name=TEXT, height=NUMBER),
         "Point": closed(title=TEXT, x=WHOLE),
-        "Row": closed(key=TEXT),
     }
     assert rich["parameters"] == closed(
         kind={"enum": ["a", "b"], "type": "string"},
@@ -117,7 +108,6 @@ def test_richer_types_have_a_schema_too_and_a_default_or_an_open_dict_is_not_str
         names={"items": TEXT, "type": "array"},
         place={"$ref": "#/$defs/Place"},
         point={"$ref": "#/$defs/Point"},
-        row={"$ref": "#/$defs/Row"},
         either={"anyOf": [WHOLE, TEXT]},
         maybe={"anyOf": [WHOLE, {"type": "null"}]},
     )
@@ -126,20 +116,17 @@ def test_richer_types_have_a_schema_too_and_a_default_or_an_open_dict_is_not_str
     assert (rich["strict"], loose["strict"], loose["parameters"]) == (True, False, expected)
 
 
-def test_arguments_are_checked_and_coerced_and_defaults_left_to_the_function() -> None:
-    same = {"kind": "a", "names": ["x"], "row": {"key": "k"}, "either": 1, "maybe": None}
+def test_arguments_are_checked_and_coerced_and_defaults_left_to_the_function():
+    same = {"kind": "a", "names": ["x"], "either": 1, "maybe": None}
     sent = {"unit": "km", "place": {"name": "Fuji", "height": 3776}, "point": {"title": "p", "x": "4"}}
     read = {"unit": Unit.KM, "place": Place("Fuji", 3776.0), "point": Point(title="p", x=4)}
     assert made("rich").check({**same, **sent}) == {**same, **read}
     assert made("loose").check({"options": {"a": "1"}}) == {"options": {"a": 1}}
+    odd = made("odd_names")
+    assert list(odd.schema["parameters"]["properties"]) == ["copy", "json", "_hidden", "schema"]  # and no session
+    assert odd.check({"copy": "a", "json": 1, "_hidden": "b", "schema": "c"})["_hidden"] == "b"
     plain = made("plain").check({"text": 5, "count": "6", "share": 1, "flag": "true"})
     assert plain == {"text": "5", "count": 6, "share": 1.0, "flag": True}
-
-
-def test_the_session_is_no_part_of_the_schema_and_odd_names_are_fine() -> None:
-    odd = made("odd_names")
-    assert list(odd.schema["parameters"]["properties"]) == ["copy", "json", "_hidden", "schema"]
-    assert odd.check({"copy": "a", "json": 1, "_hidden": "b", "schema": "c"})["_hidden"] == "b"
 
 
 @pytest.mark.parametrize(
@@ -151,12 +138,9 @@ def test_the_session_is_no_part_of_the_schema_and_odd_names_are_fine() -> None:
         ("impossible", "(city) cannot be offered to a model"),
     ],
 )
-def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str):
+    with pytest.raises(InputError, match=rf"\AProbe\.{name}: .*{re.escape(why)}.*\Z"):
         made(name)
-    assert str(caught.value).startswith(f"Probe.{name}: ")
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +150,10 @@ def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str) -> Non
         "Look it up.\n\nArgs:\n  city (str): where\n    to look\n  day (int, optional): when\n\nReturns:\n  str: it",
         "Look it up.\n\n:param city: where\n    to look\n:param int day: when\n:returns: it",
         "Look it up.\n\nParameters\n----------\ncity : str\n    where\n    to look\nday : int, optional\n    when",
-        "Look it\nup.\n\nMore words that are not shown.\n\ncity: where to look\nday: when",
-        "Look it up.\ncity: where to look\nday: when",
     ],
-    ids=["plain", "google", "sphinx", "numpy", "long", "no blank line"],
+    ids=["plain", "google", "sphinx", "numpy"],
 )
-def test_the_usual_docstrings_are_read(text: str) -> None:
+def test_the_usual_docstrings_are_read(text: str):
     assert described(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
 
 
@@ -189,7 +171,7 @@ def named(name: str) -> Any:
     return tool(name=name)(own)
 
 
-def test_tool_takes_a_name_and_a_description_and_leaves_the_method_alone() -> None:
+def test_tool_takes_a_name_and_a_description_and_leaves_the_method_alone():
     class Named(Environment):
         @tool(name="look-up", description="Find it.")
         def find(self, key: str) -> str:
@@ -198,46 +180,25 @@ def test_tool_takes_a_name_and_a_description_and_leaves_the_method_alone() -> No
 
         verify = verify
 
-    assert Named().find("ab") == "abab"
     shape = Named()._shape.tools["look-up"].schema
-    assert (shape["name"], shape["description"]) == ("look-up", "Find it.")
+    assert (Named().find("ab"), shape["name"], shape["description"]) == ("abab", "look-up", "Find it.")
     with pytest.raises(InputError, match="not a plain method"):
         tool(staticmethod(len))
 
 
-def test_mistakes_in_a_class_are_input_errors_that_name_it() -> None:
+def test_mistakes_in_a_class_are_input_errors_that_name_it_and_say_what_to_write():
+    def short(self: Any, task: Any) -> Any: ...
+
+    hook = "write def verify(self, task, response)"
     for body, place, why in [
+        ({"verify": short}, "Mine.verify", hook),
+        ({"verify": lambda self, task, response, truth: 1.0}, "Mine.verify", hook),
+        ({"seed_session": method, "verify": verify}, "Mine.seed_session", "write def seed_session(self, task)"),
         ({"verfy": verify}, "Mine has no verify", 'where it says "verfy"'),
         ({}, "Mine has no verify", "def verify(self, task, response)"),
         ({"seed_sesion": method, "verify": verify}, "Mine.seed_sesion", 'did you mean "seed_session"?'),
         ({"one": named("same"), "two": named("same"), "verify": verify}, "Mine.two", 'another tool named "same"'),
         ({"one": named("not a name"), "verify": verify}, "Mine.one", '"not a name" is no tool name'),
     ]:
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=f"^{place}.*{re.escape(why)}"):
             type("Mine", (Environment,), body)()
-        assert str(caught.value).startswith(place)
-        assert why in str(caught.value)
-
-
-def test_a_hook_with_other_parameters_is_an_input_error_that_says_what_to_write_and_where() -> None:
-    class Short(Environment):
-        def verify(self, task: Any) -> Any: ...
-
-    class Long(Environment):
-        def verify(self, task: Any, response: Any, truth: Any) -> Any: ...
-
-    class Seedless(Environment):
-        def seed_session(self) -> Any: ...
-
-        def verify(self, task: Any, response: Any, session: Any) -> Any: ...
-
-    for owner, wanted in [
-        (Short, "write def verify(self, task, response)"),
-        (Long, "write def verify(self, task, response)"),
-        (Seedless, "write def seed_session(self, task)"),
-    ]:
-        with pytest.raises(InputError) as caught:
-            owner()
-        assert str(caught.value).startswith(f"{owner.__name__}.")
-        assert wanted in str(caught.value)
-        assert "tests/resources_servers/test_schema.py:" in str(caught.value)

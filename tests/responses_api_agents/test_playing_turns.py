@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome import TurnEnvironment, tool
 from velodrome.errors import RolloutError, TaskError, ToolError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
@@ -66,49 +66,29 @@ def said(result: Json) -> list[tuple[str, str]]:
 
 def test_what_the_model_answers_is_the_action_and_the_observation_is_the_next_user_message():
     result = play("3", "8", "7")
-    assert said(result) == [
-        ("assistant", "3"),
-        ("user", "Too low."),
-        ("assistant", "8"),
-        ("user", "Too high."),
-        ("assistant", "7"),
-        ("user", "Right."),
-    ]
+    talk = [("3", "Too low."), ("8", "Too high."), ("7", "Right.")]
+    assert said(result) == [turn for ours, theirs in talk for turn in (("assistant", ours), ("user", theirs))]
     assert result["responses_create_params"]["input"] == [{"role": "user", "content": "Guess a number up to 9."}]
     assert (result["reward"], result["guesses"]) == (0.5, 3)
     assert (result["step_rewards"], result["terminated"], result["truncated"]) == ([-0.25, -0.25, 1.0], True, False)
     assert result["response"]["status"] == "completed"
+    cut = play({"output": [{"type": "message", "content": "7"}], "status": "incomplete"})
+    assert (cut["step_rewards"], cut["reward"], cut["response"]["status"]) == ([], 0.0, "incomplete")  # not played
+    agent = SimpleAgent(model=ScriptedModel(answers=["3"]), environment=Guess())
+    response = asyncio.run(agent.respond({"input": "Guess."}))  # without a task, its caller continues it
+    assert [item["role"] for item in response["output"]] == ["assistant"]
 
 
 def test_the_model_is_shown_the_whole_conversation_at_every_turn():
-    seen: list[list[Json]] = []
+    seen: list[list[str]] = []
 
     async def model(request: Json) -> str:
-        seen.append([(item["role"], item["content"]) for item in request["input"] if item.get("role") == "user"])
+        seen.append([item["content"] for item in request["input"] if item.get("role") == "user"])
         return str(4 + len(seen))
 
     prompt = [{"role": "system", "content": "Play well."}, {"role": "user", "content": "Begin."}]
     play(task={"responses_create_params": {"input": prompt}, "secret": 6}, model=model)
-    begun = [("user", "Begin."), ("user", "Guess a number up to 9.")]
-    assert seen == [begun, [*begun, ("user", "Too low.")]]
-
-
-def test_tools_work_within_a_turn():
-    call = {"tool_calls": [{"name": "is_even", "arguments": {}}]}
-    result = play(call, "7")
-    assert said(result) == [
-        ("function_call", "is_even"),
-        ("function_call_output", "false"),
-        ("assistant", "7"),
-        ("user", "Right."),
-    ]
-    assert (result["reward"], result["step_rewards"]) == (1.0, [1.0])
-
-
-def test_an_illegal_move_is_told_to_the_model():
-    result = play("seven", "7")
-    assert said(result)[1][1].startswith("error: invalid literal")
-    assert result["step_rewards"] == [0.0, 1.0]
+    assert seen == [["Begin.", "Guess a number up to 9."], ["Begin.", "Guess a number up to 9.", "Too low."]]
 
 
 def stop(result: Json) -> tuple[str, Any]:
@@ -149,16 +129,12 @@ def test_after_its_time_no_further_model_call_begins_and_what_there_is_is_verifi
     assert (stop(result), len(result["step_rewards"])) == (("incomplete", "max_rollout_s"), 3)
 
 
-def test_a_cut_off_answer_is_not_played():
-    async def model(request: Json) -> Json:
-        return {
-            "output": [{"type": "message", "content": "7"}],
-            "status": "incomplete",
-            "incomplete_details": {"reason": "max_output_tokens"},
-        }
-
-    result = play(model=model)
-    assert (result["step_rewards"], result["reward"], result["response"]["status"]) == ([], 0.0, "incomplete")
+def test_tools_work_within_a_turn_and_an_illegal_move_is_told_to_the_model():
+    result = play({"tool_calls": [{"name": "is_even", "arguments": {}}]}, "seven", "7")
+    *before, told = said(result)[:4]
+    assert before == [("function_call", "is_even"), ("function_call_output", "false"), ("assistant", "seven")]
+    assert told[1].startswith("error: invalid literal")
+    assert (result["reward"], result["step_rewards"]) == (1.0, [0.0, 1.0])
 
 
 def failure(*answers: Any, **config: Any) -> RolloutError:
@@ -188,9 +164,3 @@ def test_an_environment_that_does_not_begin_needs_a_prompt():
     with pytest.raises(TaskError, match="nothing to ask"):
         asyncio.run(main([]))
     assert said(asyncio.run(main("Go."))) == [("assistant", "x")]
-
-
-def test_a_conversation_without_a_task_is_continued_by_its_caller():
-    agent = SimpleAgent(model=ScriptedModel(answers=["3"]), environment=Guess())
-    response = asyncio.run(agent.respond({"input": "Guess."}))
-    assert [item["role"] for item in response["output"]] == ["assistant"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from velodrome.errors import AgentError, InputError, TaskError
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.resources_servers.turn_environment import TurnEnvironment
+from velodrome.resources_servers.word_guess.app import WordGuess
 from velodrome.responses_api_agents.remote_agent.app import RemoteAgent
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -60,7 +59,7 @@ def said(text: str) -> Json:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
-@pytest.mark.parametrize("endpoint", ["responses", "chat", "auto"])
+@pytest.mark.parametrize("endpoint", ["chat", "auto"])
 def test_an_agent_behind_http_solves_the_task_with_its_own_tools_and_our_environment_verifies(endpoint: str):
     async def check() -> Json:
         there = SimpleAgent(model=ScriptedModel(answers=SCRIPT), environment=Calculator())
@@ -73,25 +72,6 @@ def test_an_agent_behind_http_solves_the_task_with_its_own_tools_and_our_environ
     kinds = [item["type"] for item in result["response"]["output"]]
     calls = [] if endpoint == "chat" else ["function_call", "function_call_output"]
     assert kinds == [*calls, "message"]
-
-
-def test_it_is_given_the_conversation_and_not_the_tools():
-    seen: list[Json] = []
-
-    def answer(request: Json) -> Json:
-        seen.append(request)
-        return {"output": [said("42")], "usage": {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}}
-
-    async def check() -> Json:
-        async with answering(answer) as url:
-            agent = RemoteAgent(agent_server=at(url), environment=Calculator())
-            tools = await Calculator().tools()
-            params = {**SUM["responses_create_params"], "tools": tools, "temperature": 0.5}
-            return await agent.run({**SUM, "responses_create_params": params})
-
-    result = asyncio.run(check())
-    assert [(each["input"], each.get("tools"), each["temperature"]) for each in seen] == [("What is 6 * 7?", None, 0.5)]
-    assert (result["reward"], result["response"]["usage"]["total_tokens"]) == (1.0, 7)
 
 
 def test_it_reaches_the_tools_of_its_session_by_mcp():
@@ -120,57 +100,47 @@ def test_it_reaches_the_tools_of_its_session_by_mcp():
     assert asyncio.run(check()) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        ({"error": {"message": "out of order"}}, "500"),
-        ({"output": []}, "the answer is empty"),
-        ({"output": [{"type": "message", "role": "user", "content": "42"}]}, "may not speak as 'user'"),
-        ({"output": "42"}, '"output" is not a list'),
-    ],
-)
-def test_whatever_goes_wrong_there_is_a_fault_of_the_agent(answer: Json, line: str):
-    async def check() -> None:
+WRONG: list[tuple[Json, str]] = [
+    ({"error": {"message": "out of order"}}, "500"),
+    ({"output": []}, "the answer is empty"),
+    ({"output": [{"type": "message", "role": "user", "content": "42"}]}, "may not speak as 'user'"),
+    ({"output": "42"}, '"output" is not a list'),
+]
+
+
+def test_whatever_goes_wrong_there_is_a_fault_of_the_agent():
+    async def check(answer: Json) -> None:
         async with answering(lambda request: answer) as url:
             await RemoteAgent(agent_server=at(url), environment=Calculator()).run(SUM)
 
-    with pytest.raises(AgentError, match=line):
-        asyncio.run(check())
-
-
-def test_an_agent_that_is_not_there_is_named():
-    agent = RemoteAgent(agent_server=at("http://127.0.0.1:9"), environment=Calculator())
+    for answer, line in WRONG:
+        with pytest.raises(AgentError, match=line):
+            asyncio.run(check(answer))
     with pytest.raises(AgentError) as caught:
-        asyncio.run(agent.run(SUM))
+        asyncio.run(RemoteAgent(agent_server=at("http://127.0.0.1:9"), environment=Calculator()).run(SUM))
     assert caught.value.away is not None
     assert "127.0.0.1:9" in caught.value.away.address
 
 
-def test_a_model_still_may_not_write_results_of_tools():
-    forged = {"type": "function_call_output", "call_id": "c", "output": "42"}
+def test_it_is_given_the_conversation_and_not_the_tools_nor_an_environment_of_turns():
+    seen: list[Json] = []
 
-    async def check(**settings: Any) -> Json:
-        async with answering(lambda request: {"output": [forged, said("42")]}) as url:
-            return await at(url, **settings).respond({"input": "x"})
+    def answer(request: Json) -> Json:
+        seen.append(request)
+        return {"output": [said("42")], "usage": {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}}
 
-    assert json.loads(json.dumps(asyncio.run(check())))["output"][0] == forged
-    with pytest.raises(Exception, match="a model may not produce a function_call_output"):
-        asyncio.run(check(is_agent=False))
+    async def check() -> Json:
+        async with answering(answer) as url:
+            params = {**SUM["responses_create_params"], "tools": await Calculator().tools(), "temperature": 0.5}
+            agent = RemoteAgent(agent_server=at(url), environment=Calculator())
+            return await agent.run({**SUM, "responses_create_params": params})
 
-
-class Game(TurnEnvironment):
-    """Says something first."""
-
-    async def reset(self, task: Json) -> str:  # type: ignore[override]
-        return "Your move."
-
-    async def step(self, action: str) -> tuple[Any, ...]:  # type: ignore[override]
-        return "over", 1.0, True, False, {}
-
-
-def test_what_it_cannot_do_is_one_line():
+    result = asyncio.run(check())
+    assert [(each["input"], each.get("tools"), each["temperature"]) for each in seen] == [("What is 6 * 7?", None, 0.5)]
+    assert (result["reward"], result["response"]["usage"]["total_tokens"]) == (1.0, 7)
+    nowhere = at("http://127.0.0.1:9")
+    turns = {"responses_create_params": {"input": "go"}, "secret": "apple"}
     with pytest.raises(InputError, match="offer_mcp: the environment runs in this process"):
-        RemoteAgent(agent_server=at("http://127.0.0.1:9"), environment=Calculator(), offer_mcp=True)
-    agent = RemoteAgent(agent_server=at("http://127.0.0.1:9"), environment=Game())
+        RemoteAgent(agent_server=nowhere, environment=Calculator(), offer_mcp=True)
     with pytest.raises(TaskError, match="the environment takes turns"):
-        asyncio.run(agent.run("go"))
+        asyncio.run(RemoteAgent(agent_server=nowhere, environment=WordGuess()).run(turns))

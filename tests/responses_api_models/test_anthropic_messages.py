@@ -5,14 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import ModelError
 from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
-from velodrome.responses_api_models.conversion import chat_request
 
 Json = dict[str, Any]
 
@@ -29,11 +27,8 @@ def converted(**request: Any) -> Json:
 
 FIELDS: list[tuple[Json, Json]] = [
     ({"model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 20}, {}),
-    ({"seed": 7, "chat_template_kwargs": {"a": 1}}, {}),
     ({"stop_sequences": ["END"]}, {"stop": ["END"]}),
-    ({"stop_sequences": []}, {"stop_sequences": None}),
     ({"metadata": {"user_id": "u"}}, {"metadata": {"user_id": "u"}}),
-    ({"metadata": {"user_id": None}}, {"metadata": None}),
     ({"system": "Be brief."}, {"system": None, "instructions": "Be brief."}),
     ({"tools": [{"name": "add", "input_schema": SCHEMA}]}, {"tools": [ADD]}),
     (
@@ -41,9 +36,7 @@ FIELDS: list[tuple[Json, Json]] = [
         {"tools": [{**ADD, "description": "+", "strict": True}]},
     ),
     ({"tools": [{"name": "add", "input_schema": SCHEMA, "eager_input_streaming": True, **CACHED}]}, {"tools": [ADD]}),
-    ({"tool_choice": {"type": "auto"}}, {"tool_choice": "auto"}),
     ({"tool_choice": {"type": "any"}}, {"tool_choice": "required"}),
-    ({"tool_choice": {"type": "none"}}, {"tool_choice": "none"}),
     ({"tool_choice": {"type": "tool", "name": "add"}}, {"tool_choice": {"type": "function", "name": "add"}}),
     (
         {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
@@ -59,24 +52,17 @@ FIELDS: list[tuple[Json, Json]] = [
     ),
     ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"thinking": None}),
     ({"thinking": {"type": "disabled"}, "service_tier": "auto", **CACHED}, dict.fromkeys(("thinking", "service_tier"))),
-    ({"container": "c", "betas": ["b"], "context_management": {}}, dict.fromkeys(("container", "betas"))),
 ]
 
 
-@pytest.mark.parametrize(("theirs", "ours"), FIELDS)
-def test_a_field_of_a_request_is_renamed_or_passed_on_or_left_out(theirs: Json, ours: Json) -> None:
-    request = {"max_tokens": 9, "messages": [USER], **theirs}
-    before = deepcopy(request)
-    kept = {**theirs, "stop_sequences": None, "cache_control": None, "context_management": None, **ours}
-    expected = {name: value for name, value in kept.items() if value is not None}
-    assert request_from_messages(request) == {"input": [USER], "max_output_tokens": 9, **expected}
-    assert request == before
-
-
-def test_system_blocks_are_a_message_of_their_own() -> None:
-    system = [{"type": "text", "text": "Be brief.", **CACHED}, {"type": "text", "text": "Be kind."}]
-    parts = [{"type": "input_text", "text": "Be brief."}, {"type": "input_text", "text": "Be kind."}]
-    assert converted(system=system)["input"] == [{"role": "system", "content": parts}, USER]
+def test_a_field_of_a_request_is_renamed_or_passed_on_or_left_out() -> None:
+    left_out = dict.fromkeys(("stop_sequences", "cache_control", "context_management"))
+    for theirs, ours in FIELDS:
+        request = {"max_tokens": 9, "messages": [USER], **theirs}
+        before = deepcopy(request)
+        expected = {name: value for name, value in {**theirs, **left_out, **ours}.items() if value is not None}
+        assert request_from_messages(request) == {"input": [USER], "max_output_tokens": 9, **expected}
+        assert request == before
 
 
 def test_a_conversation_becomes_items_in_its_order() -> None:
@@ -100,7 +86,10 @@ def test_a_conversation_becomes_items_in_its_order() -> None:
         {"role": "system", "content": "Now be brief."},
     ]
     image = {"type": "input_image", "detail": "auto"}
-    assert converted(messages=messages)["input"] == [
+    system = [{"type": "text", "text": "Be brief.", **CACHED}, {"type": "text", "text": "Be kind."}]
+    said_first = [{"type": "input_text", "text": "Be brief."}, {"type": "input_text", "text": "Be kind."}]
+    assert converted(messages=messages, system=system)["input"] == [
+        {"role": "system", "content": said_first},
         {
             "role": "user",
             "content": [
@@ -130,23 +119,20 @@ RESULTS: list[tuple[Json, Any]] = [
             {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0=", "detail": "auto"},
         ],
     ),
-    ({"content": []}, ""),
     ({"content": "no such city", "is_error": True}, "error: no such city"),
     ({"content": "Error: no such city", "is_error": True}, "Error: no such city"),
-    ({"is_error": True}, "error: "),
     (
         {"content": [RED], "is_error": True},
         [{"type": "input_text", "text": "error: "}, {"type": "input_text", "text": "red"}],
     ),
-    ({"content": "fine", "is_error": False}, "fine"),
 ]
 
 
-@pytest.mark.parametrize(("block", "output"), RESULTS)
-def test_a_tools_result_in_every_form_and_an_error_says_so(block: Json, output: Any) -> None:
-    result = {"type": "tool_result", "tool_use_id": "c", **block}
-    items = converted(messages=[{"role": "user", "content": [result]}])["input"]
-    assert items == [{"type": "function_call_output", "call_id": "c", "output": output}]
+def test_a_tools_result_in_every_form_and_an_error_says_so() -> None:
+    for block, output in RESULTS:
+        result = {"type": "tool_result", "tool_use_id": "c", **block}
+        items = converted(messages=[{"role": "user", "content": [result]}])["input"]
+        assert items == [{"type": "function_call_output", "call_id": "c", "output": output}]
 
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
@@ -155,28 +141,24 @@ ASKED_RED = {"type": "input_text", "text": "red"}
 DOCUMENTS: list[tuple[Json, list[Json]]] = [
     ({"source": PDF, "citations": {"enabled": True}}, [FILE]),
     ({"source": PDF, "title": "red", "context": None}, [ASKED_RED, FILE]),
-    (
-        {"source": {"type": "url", "url": "https://example.com/a.pdf"}},
-        [{"type": "input_file", "file_url": "https://example.com/a.pdf"}],
-    ),
+    ({"source": {"type": "url", "url": "http://a/b"}}, [{"type": "input_file", "file_url": "http://a/b"}]),
     (
         {"source": {"type": "text", "media_type": "text/plain", "data": "It is red."}, "context": "red"},
         [ASKED_RED, {"type": "input_text", "text": "It is red."}],
     ),
-    ({"source": {"type": "content", "content": "red"}}, [ASKED_RED]),
     ({"source": {"type": "content", "content": [RED, RED]}}, [ASKED_RED, ASKED_RED]),
 ]
 
 
-@pytest.mark.parametrize(("block", "parts"), DOCUMENTS)
-def test_a_document_is_a_file_or_a_text_in_a_prompt_and_in_a_result(block: Json, parts: list[Json]) -> None:
-    document = {"type": "document", **block}
-    result = {"type": "tool_result", "tool_use_id": "c", "content": [document]}
-    items = converted(messages=[{"role": "user", "content": [RED, document, result]}])["input"]
-    assert items == [
-        {"role": "user", "content": [ASKED_RED, *parts]},
-        {"type": "function_call_output", "call_id": "c", "output": parts},
-    ]
+def test_a_document_is_a_file_or_a_text_in_a_prompt_and_in_a_result() -> None:
+    for block, parts in DOCUMENTS:
+        document = {"type": "document", **block}
+        result = {"type": "tool_result", "tool_use_id": "c", "content": [document]}
+        items = converted(messages=[{"role": "user", "content": [RED, document, result]}])["input"]
+        assert items == [
+            {"role": "user", "content": [ASKED_RED, *parts]},
+            {"type": "function_call_output", "call_id": "c", "output": parts},
+        ]
 
 
 def user(*blocks: Any) -> Json:
@@ -186,38 +168,29 @@ def user(*blocks: Any) -> Json:
 REFUSED: list[tuple[Json, str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": True}, "max_tokens"),
     ({"messages": []}, '"messages"'),
-    ({"messages": "?"}, '"messages"'),
     ({"messages": ["?"]}, "messages[0]"),
     ({"messages": [USER, {"role": "tool", "content": "?"}]}, "messages[1]"),
-    ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
     ({"messages": [USER, {"role": "assistant", "content": "The answer is"}]}, "cannot be continued"),
-    (user("?"), "messages[0].content[0]"),
     (user(RED, {"type": "text"}), 'messages[0].content[1]: "text"'),
-    (user({"type": "document", "source": {}}), "messages[0].content[0].source"),
     (user({"type": "document", "source": {"type": "file", "file_id": "f"}}), "messages[0].content[0].source"),
-    (user({"type": "search_result", "content": []}), '"search_result"'),
     (user({"type": "tool_use", "id": "c", "name": "n", "input": {}}), "role user"),
     (user({"type": "image", "source": {"type": "file", "file_id": "f"}}), "messages[0].content[0]"),
     (user({"type": "tool_result", "content": "x"}), '"tool_use_id"'),
     (user({"type": "tool_result", "tool_use_id": "c", "content": [{"type": "tool_result"}]}), "messages[0].content[0]"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]: a tool of Anthropic's servers"),
     ({"tools": [{"name": "add"}]}, 'tools[0]: "input_schema"'),
-    ({"tool_choice": {"type": "all"}}, "tool_choice"),
     ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
-    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
-    ({"metadata": 7}, "request"),
     ({"tools": 7}, "request"),
 ]
 
 
-@pytest.mark.parametrize(("request_", "place"), REFUSED)
-def test_what_cannot_be_said_is_refused_with_its_place(request_: Json, place: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        converted(**request_)
-    assert place in str(caught.value)
+def test_what_cannot_be_said_is_refused_with_its_place() -> None:
+    for request, place in REFUSED:
+        with pytest.raises(ModelError) as caught:
+            converted(**request)
+        assert place in str(caught.value)
 
 
 def response(*output: Json, **more: Any) -> Json:
@@ -242,9 +215,11 @@ STOPS: list[tuple[Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "reason"), STOPS)
-def test_why_an_answer_ended(answer: Json, reason: str) -> None:
-    assert message_from_response(answer)["stop_reason"] == reason
+def test_why_an_answer_ended_and_what_is_not_one_is_blamed_on_the_model() -> None:
+    assert [message_from_response(answer)["stop_reason"] for answer, _ in STOPS] == [reason for _, reason in STOPS]
+    for answer in (None, {}, {"output": "text"}, {"output": ["text"]}, response(said(7))):  # type: ignore[arg-type]
+        with pytest.raises(ModelError, match="response"):
+            message_from_response(answer)  # type: ignore[arg-type]
 
 
 def test_a_whole_message() -> None:
@@ -280,12 +255,6 @@ def test_a_whole_message() -> None:
     }
 
 
-def test_what_is_not_an_answer_is_blamed_on_the_model() -> None:
-    for answer in (None, {}, {"output": "text"}, {"output": ["text"]}, response(said(7))):  # type: ignore[arg-type]
-        with pytest.raises(ModelError, match="response"):
-            message_from_response(answer)  # type: ignore[arg-type]
-
-
 # Round trips
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -305,77 +274,24 @@ blocks = st.one_of(
 )
 
 
+@settings(max_examples=50)
 @given(st.lists(blocks, max_size=5))
 def test_the_blocks_of_a_turn_survive_the_way_there_and_back(content: list[Json]) -> None:
     items = converted(messages=[{"role": "assistant", "content": content}, USER])["input"][:-1]
     assert message_from_response(response(*items))["content"] == content
 
 
-not_objects = texts | values.filter(lambda value: not isinstance(value, dict)).map(
-    lambda value: orjson.dumps(value).decode()
-)
-arguments = objects.map(lambda value: orjson.dumps(value).decode()) | not_objects
-parts = st.lists(st.builds(lambda text: {"type": "output_text", "text": text, "annotations": []}, texts), min_size=1)
-items_said = st.one_of(
-    parts.map(lambda content: {"role": "assistant", "content": content}),
-    st.builds(
-        lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}, texts
-    ),
-    st.builds(
-        lambda text, data: {
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": text}] if text else [],
-            "encrypted_content": data,
-        },
-        texts | st.just(""),
-        texts,
-    ),
-    st.builds(
-        lambda i, name, written: {"type": "function_call", "call_id": i, "name": name, "arguments": written},
-        texts,
-        texts,
-        arguments,
-    ),
-)
-
-
-@given(st.lists(items_said, min_size=1, max_size=5))
+@pytest.mark.parametrize("written", ['{"a":1}', "{broken", "[1]", "7"])
 def test_the_items_of_an_answer_are_the_same_when_it_is_sent_back_even_calls_with_broken_arguments(
-    output: list[Json],
+    written: str,
 ) -> None:
+    text = {"type": "output_text", "text": "Hi.", "annotations": []}
+    summary = [{"type": "summary_text", "text": "hm"}]
+    output = [
+        {"type": "reasoning", "summary": summary, "encrypted_content": "abc"},
+        {"role": "assistant", "content": [text]},
+        {**CALL, "arguments": written},
+    ]
     content = message_from_response(response(*output))["content"]
     again = converted(messages=[{"role": "assistant", "content": content}, USER])["input"][:-1]
-    assert again == merged(output)
-
-
-def merged(output: list[Json]) -> list[Json]:
-    """The items, with neighbouring messages as one."""
-    result: list[Json] = []
-    for item in output:
-        if "role" in item and result and "role" in result[-1]:
-            result[-1] = {"role": "assistant", "content": result[-1]["content"] + item["content"]}
-        else:
-            result.append(item)
-    return result
-
-
-def test_a_request_goes_on_to_chat() -> None:
-    turn = [{"type": "thinking", "thinking": "Sum.", "signature": ""}, {**RED, "text": "Let me see."}]
-    turn += [{"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}]
-    result = {"type": "tool_result", "tool_use_id": "c", "content": [RED]}
-    messages = [USER, {"role": "assistant", "content": turn}, {"role": "user", "content": [result]}]
-    assert chat_request(converted(messages=messages, system="Be brief.", stop_sequences=["END"])) == {
-        "max_tokens": 9,
-        "stop": ["END"],
-        "messages": [
-            {"role": "system", "content": "Be brief."},
-            USER,
-            {
-                "role": "assistant",
-                "content": "Let me see.",
-                "reasoning_content": "Sum.",
-                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}],
-            },
-            {"role": "tool", "tool_call_id": "c", "content": "red"},
-        ],
-    }
+    assert again == output

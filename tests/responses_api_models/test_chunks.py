@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from velodrome.errors import ModelError
-from velodrome.records.conversation import messages
 from velodrome.responses_api_models.chunks import ChatStream, Fold
-from velodrome.responses_api_models.conversion import chat_from_response
 from velodrome.responses_api_models.local_model.constrained import Reading
-from velodrome.responses_api_models.turns import chat_messages
 
 Json = dict[str, Any]
 
@@ -49,7 +45,6 @@ def call(index: int, name: str = "", **more: Any) -> Json:
 
 STREAMS: dict[str, Callable[[int], Iterator[Json]]] = {
     "content": lambda size: (chunk(content=Counted("x")) for _ in range(size)),
-    "reasoning": lambda size: (chunk(reasoning=Counted("x")) for _ in range(size)),
     "arguments": lambda size: (chunk(tool_calls=[call(0, "" if number else "f", id="c0")]) for number in range(size)),
     "arguments before their name": lambda size: (
         chunk(tool_calls=[call(0, "f" if number == size - 1 else "", id="c0")]) for number in range(size)
@@ -67,35 +62,19 @@ def stream(chunks: Iterator[Json]) -> list[Json]:
     return [*events, *made.end()]
 
 
-def work(act: Callable[[], Any]) -> int:
-    Counted.work = 0
-    act()
-    return Counted.work
+def is_linear(act: Callable[[int], Any]) -> bool:
+    """Whether twice the size is at most twice the work."""
+    works = []
+    for size in (200, 400):
+        Counted.work = 0
+        act(size)
+        works.append(Counted.work)
+    return works[1] <= 2 * works[0] + 100
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_twice_as_many_chunks_are_at_most_twice_the_work(name: str):
-    small, large = (work(lambda size=size: stream(STREAMS[name](size))) for size in (500, 1000))
-    assert large <= 2 * small + 100
-
-
-def test_many_items_of_one_turn_become_its_message_in_as_much_work_as_they_are_long():
-    def said(size: int) -> list[Json]:
-        parts = [{"type": "output_text", "text": Counted("x")}, {"type": "refusal", "refusal": Counted("n")}]
-        reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": Counted("r")}]}
-        return [reasoning] * size + [{"type": "message", "role": "assistant", "content": parts}] * size
-
-    def folded(items: list[Json]) -> Json:
-        return chat_from_response({"output": items})["choices"][0]["message"]
-
-    for convert in (messages, chat_messages, folded):
-        small, large = (work(partial(convert, said(size))) for size in (500, 1000))
-        assert large <= 2 * small + 100
-    assert messages(said(3)) == [
-        {"role": "assistant", "reasoning_content": "rrr", "content": "xxx", "refusal": "nnn"},
-    ]
-    message = folded(said(3))
-    assert (message["reasoning_content"], message["content"], message["refusal"]) == ("rrr", "xxx", "nnn")
+    assert is_linear(lambda size: stream(STREAMS[name](size)))
 
 
 def test_a_constrained_call_is_not_kept_while_it_is_read():
@@ -103,21 +82,15 @@ def test_a_constrained_call_is_not_kept_while_it_is_read():
         reading = Reading()
         return "".join(reading.feed(Counted(text)) for text in ['{"tool": "', *"f" * size])
 
-    small, large = (work(lambda size=size: read(size)) for size in (500, 1000))
-    assert large <= 2 * small + 100
+    assert is_linear(read)
     assert read(5) == ""
 
 
-@pytest.mark.parametrize(
-    "delta",
-    [
-        {"content": 5},
-        {"reasoning_content": ["x"]},
-        {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]},
-        {"tool_calls": [{"index": 0, "function": {"name": 5}}]},
-        {"tool_calls": [{"index": "a", "function": {"name": "f"}}]},
-    ],
-)
-def test_a_piece_that_is_not_text_is_the_models_error(delta: Json):
-    with pytest.raises(ModelError, match=r"^here: .*must be"):
-        Fold("here").add(chunk(**delta))
+def test_a_piece_that_is_not_text_is_the_models_error():
+    named: list[Json] = [{"name": "f", "arguments": {"a": 1}}, {"name": 5}]
+    deltas: list[Json] = [{"tool_calls": [{"index": 0, "function": function}]} for function in named]
+    deltas += [{"content": 5}, {"reasoning_content": ["x"]}]
+    deltas += [{"tool_calls": [{"index": "a", "function": {"name": "f"}}]}]
+    for delta in deltas:
+        with pytest.raises(ModelError, match=r"^here: .*must be"):
+            Fold("here").add(chunk(**delta))

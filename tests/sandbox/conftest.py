@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from people import OpenInterpreter
+
+from tests.support.people import OpenInterpreter
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*"]

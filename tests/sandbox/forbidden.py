@@ -1,6 +1,6 @@
 """Open a box where namespaces are forbidden, as in many containers, and print what came of it.
 
-python forbidden.py '{"sandlock": true, "allow_unsafe": false}'
+python forbidden.py '{"allow_unsafe": false}'
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ def forbid_namespaces() -> None:
     assert libc.prctl(22, 2, ctypes.create_string_buffer(words), 0, 0) == 0  # PR_SET_SECCOMP
 
 
-async def main(sandlock: bool, allow_unsafe: bool) -> dict[str, object]:
+async def main(allow_unsafe: bool) -> dict[str, object]:
     warnings: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("velodrome").addHandler(handler)
     forbid_namespaces()
-    if not sandlock:
-        sys.modules["sandlock"] = None  # type: ignore[assignment]
     boxes = Sandboxes(warm=1, allow_unsafe=allow_unsafe)
     try:
         outputs = [(await (await boxes.open()).run(["python3", "-c", "print(6 * 7)"])).stdout for _ in range(2)]

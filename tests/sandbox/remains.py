@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 
 from velodrome.sandbox import Limits, SandboxEnded, Sandboxes
-from velodrome.sandbox.process_tree import others
+from velodrome.sandbox.inside import others
 
 PR_SET_CHILD_SUBREAPER = 36
 LIMITS = Limits(wall_s=0.2, cpu_s=0.2, memory_mb=128, processes=8, output_bytes=1 << 16, disk_mb=4)

@@ -1,4 +1,4 @@
-"""The velo command where no sandbox works: namespaces are forbidden, and there is no sandlock."""
+"""The velo command where no sandbox works: namespaces are forbidden."""
 
 from __future__ import annotations
 
@@ -10,5 +10,4 @@ from velodrome.cli.main import main
 
 if __name__ == "__main__":
     forbid_namespaces()
-    sys.modules["sandlock"] = None  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import Any
 
-import hosted as hosting
 import pytest
-from running import http
 
+from tests.support import hosted as hosting
+from tests.support.running import http
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.apps.aggregate import aggregate
-from velodrome.serving.apps.web_app import Status
-from velodrome.serving.hosting import server_app
 
 ROLLOUTS: list[dict[str, Any]] = [
     {"_ng_task_index": 7, "_ng_rollout_index": 0, "reward": 1.0, "right": True, "response": {"usage": {"tokens": 10}}},
@@ -38,28 +34,10 @@ def test_an_agent_and_an_environment_describe_every_number(kind: str, make: Any)
             for body in ({"rows": ROLLOUTS}, {"verify_responses": [5]}, {"verify_responses": [{"_ng_task_index": "x"}]})
         ]
     assert (status, refused) == (200, [422, 422, 422])
+    assert aggregate([]) == {"agent_metrics": {}, "key_metrics": {}, "group_level_metrics": []}
     assert answer["key_metrics"] == {"mean/reward": 0.5, "mean/right": 0.5, "mean/tokens": 10.0}
     assert answer["agent_metrics"]["std/reward"] == 0.5
     assert "std/tokens" not in answer["agent_metrics"]  # one value among several rollouts
     first, second = answer["group_level_metrics"]
     assert first == {"_ng_task_index": 2, "num_rollouts": 1, **SINGLE}
     assert (second["_ng_task_index"], second["num_rollouts"], second["mean/reward"]) == (7, 2, 0.5)
-
-
-def test_the_event_loop_does_not_compute() -> None:
-    async def asked() -> int:
-        app = await server_app(Status("hosted", "responses_api_agents", "test"), agent(), None)
-        return (await hosting.ask(app, "POST", "/aggregate_metrics", {"verify_responses": ROLLOUTS}))[0]
-
-    here: set[str] = set()
-    sys.setprofile(lambda frame, event, argument: here.add(frame.f_code.co_qualname))  # of this thread alone
-    try:
-        status = asyncio.run(asked())
-    finally:
-        sys.setprofile(None)
-    assert status == 200
-    assert {"_aggregate", "_described"} & here == {"_aggregate"}
-
-
-def test_nothing_gives_empty_tables():
-    assert aggregate([]) == {"agent_metrics": {}, "key_metrics": {}, "group_level_metrics": []}

@@ -7,10 +7,11 @@ import io
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
-import hosted as hosting
+import httpx2
 import pytest
 
+from tests.support import hosted as hosting
+from tests.support.patience import DEADLINE_S
 from velodrome import http
 from velodrome.errors import ToolError
 from velodrome.resources_servers.environment import Environment, tool
@@ -35,45 +36,43 @@ def over_http(url: str, use: Callable[[HttpResources], Awaitable[Any]]) -> Any:
     return asyncio.run(whole())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_model_reaches_nothing_but_tools_whatever_it_calls(workers: int) -> None:
+def test_a_model_reaches_nothing_but_tools_whatever_it_calls() -> None:
+    calls: list[tuple[str, Any]] = [(name, {}) for name in NAMES]
+    calls += [("increment_counter", [1]), ("increment_counter", None)]
+    unsendable = ("increment_counter", {"count": 10**30})
+
     async def use(counters: Any) -> list[str]:
         result = []
-        for name, arguments in [
-            *((name, {}) for name in NAMES),
-            ("increment_counter", [1]),
-            ("increment_counter", None),
-        ]:
+        for name, arguments in calls:
             session = await counters.open({"initial_count": 7})
             result.append(await counters.call(session, name, arguments))
             result.append(await counters.call(session, "get_counter_value", {}))
             await counters.close(session)
         return result
 
-    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=workers) as url:
+    async def send(counters: Any) -> str:
+        text: str = await counters.call(await counters.open({}), *unsendable)
+        return text
+
+    with hosting.hosted(KIND, ExampleSessionStateMgmt, workers=2) as url:
         served = over_http(url, use)
+        assert over_http(url, send).startswith("error: increment_counter: the arguments cannot be sent")
     assert served == asyncio.run(use(ExampleSessionStateMgmt()))
     assert set(served[1::2]) == {'{"count":7}'}
 
 
 def test_a_cookie_from_before_a_restart_closes_nobody_elses_session() -> None:
-    async def seeded(session: aiohttp.ClientSession, url: str) -> dict[str, str]:
-        async with session.post(f"{url}/seed_session", json={"initial_count": 3}) as reply:
-            return {"Cookie": reply.headers["Set-Cookie"].partition(";")[0]}
-
-    async def use(before: str, after: str) -> str:
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            old, new = await seeded(session, before), await seeded(session, after)  # both handles are the first
-            async with session.post(f"{after}/close_session", json={}, headers=old) as reply:
-                assert reply.status == 200
-            async with session.post(f"{after}/get_counter_value", json={}, headers=new) as reply:
-                return await reply.text()
+    def seeded(url: str) -> dict[str, str]:
+        cookie = httpx2.post(f"{url}/seed_session", json={"initial_count": 3}, timeout=DEADLINE_S).headers["Set-Cookie"]
+        return {"Cookie": cookie.partition(";")[0]}
 
     with (
         hosting.hosted(KIND, ExampleSessionStateMgmt) as before,
         hosting.hosted(KIND, ExampleSessionStateMgmt) as after,
     ):
-        assert asyncio.run(use(before, after)) == '{"count":3}'
+        old, new = seeded(before), seeded(after)  # both handles are the first
+        assert httpx2.post(f"{after}/close_session", json={}, headers=old, timeout=DEADLINE_S).status_code == 200
+        assert httpx2.post(f"{after}/get_counter_value", json={}, headers=new, timeout=DEADLINE_S).text == '{"count":3}'
 
 
 class Talkative(Environment):
@@ -85,29 +84,6 @@ class Talkative(Environment):
         return {"reward": 1.0}
 
 
-class Stranger:
-    """Has the contract's methods and none of its manners."""
-
-    async def open(self, task: Any) -> str:
-        return "1"
-
-    async def call(self, session: str, name: str, arguments: Any) -> str:
-        raise KeyError("lost")
-
-    async def score(self, session: str, task: Any, response: Any) -> Any:
-        return {"reward": object()}
-
-    async def close(self, session: str) -> None: ...
-
-    async def tools(self) -> list[Any]:
-        return []
-
-    async def deferrable(self) -> bool:
-        return True
-
-    async def aclose(self) -> None: ...
-
-
 def test_a_secret_of_the_config_is_not_told_in_an_error() -> None:
     with (
         hosting.hosted(KIND, Talkative, limits=RequestLimits(secrets=frozenset(("hunter2-hunter2",)))) as url,
@@ -117,17 +93,24 @@ def test_a_secret_of_the_config_is_not_told_in_an_error() -> None:
     assert str(caught.value).endswith("no luck with ***")
 
 
-def test_a_component_that_raises_what_it_should_not_is_blamed_in_its_own_words() -> None:
-    async def use(url: str) -> list[tuple[int, str]]:
-        result = []
-        async with aiohttp.ClientSession() as session:
-            for path, body in (("act", {}), ("verify", {"response": {"output": []}})):
-                async with session.post(f"{url}/{path}", json=body) as reply:
-                    result.append((reply.status, (await reply.json())["error"]["boundary"]))
-        return result
+class Stranger(Talkative):
+    """Has the contract's methods and none of its manners."""
 
+    async def call(self, session: str, name: str, arguments: Any) -> str:
+        raise KeyError("lost")
+
+    async def score(self, session: str, task: Any, response: Any) -> Any:
+        return {"reward": object()}
+
+
+def test_a_component_that_raises_what_it_should_not_is_blamed_in_its_own_words() -> None:
     with hosting.hosted(KIND, Stranger) as url:
-        assert asyncio.run(use(url)) == [(502, "tool"), (502, "verify")]
+        asked = {"act": {}, "verify": {"response": {"output": []}}}
+        replies = [httpx2.post(f"{url}/{path}", json=body, timeout=DEADLINE_S) for path, body in asked.items()]
+    assert [(each.status_code, each.json()["error"]["boundary"]) for each in replies] == [
+        (502, "tool"),
+        (502, "verify"),
+    ]
 
 
 def test_an_environment_that_cannot_be_asked_for_its_tools_is_not_one_without_tools(wire: Any) -> None:
@@ -148,38 +131,6 @@ def test_a_full_disk_behind_the_log_of_a_server_costs_its_lines_alone():
         output = Masked(full, ["hunter2-hunter2"])
         assert output.write("a line\nhalf a") == 13
         assert output.write(" line\n") == 6
-
-
-def test_whatever_a_component_does_with_its_output_works_in_a_worker() -> None:
     below = io.StringIO()
-    output = Masked(below, ["hunter2-hunter2"])
-    output.writelines(["the key is hunter2", "-hunter2\n", "and on\n"])
-    assert (below.getvalue(), output.writable(), output.encoding) == ("the key is ***\nand on\n", True, "utf-8")
-
-
-class Lasting(ExampleSessionStateMgmt):
-    """Could take turns, and takes none."""
-
-    async def begin(self, session: str, task: dict[str, Any]) -> None:
-        """None: there are no turns."""
-
-    async def advance(self, session: str, action: str) -> dict[str, Any]:
-        raise AssertionError("nobody takes turns here")
-
-
-def test_an_environment_that_takes_no_turns_after_all_says_so_over_http_too() -> None:
-    async def use(counters: Any) -> Any:
-        session = await counters.open({})
-        return await counters.begin(session, {}), await counters.call(session, "get_counter_value", {})
-
-    with hosting.hosted(KIND, Lasting) as url:
-        assert over_http(url, use) == (None, '{"count":0}')
-
-
-def test_arguments_that_no_request_can_hold_are_told_to_the_model() -> None:
-    async def use(counters: Any) -> str:
-        text: str = await counters.call(await counters.open({}), "increment_counter", {"count": 10**30})
-        return text
-
-    with hosting.hosted(KIND, ExampleSessionStateMgmt) as url:
-        assert over_http(url, use).startswith("error: increment_counter: the arguments cannot be sent")
+    Masked(below, ["hunter2-hunter2"]).writelines(["the key is hunter2", "-hunter2\n", "and on\n"])
+    assert below.getvalue() == "the key is ***\nand on\n"

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-import hosted as hosting
 import pytest
 
+from tests.support import hosted as hosting
 from velodrome import Environment, TurnEnvironment, http, tool
-from velodrome.errors import AgentError, ModelError, RolloutError, ToolError, VerifyError
+from velodrome.errors import ModelError, RolloutError, ToolError, VerifyError
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.resources_servers.example_single_tool_call.app import ExampleSingleToolCall
-from velodrome.resources_servers.math_with_judge.app import MathWithJudge
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.apps import web_app
@@ -50,45 +49,41 @@ class Faulty(Environment):
         return {"reward": 0.5, "calls": session["calls"], "text": response.text}
 
 
-@pytest.fixture(params=[1, 3], ids=["one worker", "three workers"], scope="module")
-def where(request: pytest.FixtureRequest) -> int:
-    workers: int = request.param
-    return workers
+def here(make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    """What `use(component)` gives."""
 
-
-def at(
-    where: int, kind: str, client: Any, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]], **how: Any
-) -> Any:
-    """What `use(component)` gives, the component being here or behind HTTP."""
-
-    async def here() -> Any:
+    async def whole() -> Any:
         component = make()
         try:
             return await use(component)
         finally:
             await component.aclose()
 
-    async def there(url: str) -> Any:
+    return asyncio.run(whole())
+
+
+def there(kind: str, client: Any, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]], **how: Any) -> Any:
+    """The same behind HTTP, with three workers."""
+
+    async def whole(url: str) -> Any:
         try:
             return await use(client(url))
         finally:
             await http.close_shared()
 
-    if where == 0:
-        return asyncio.run(here())
-    with hosting.hosted(kind, make, workers=where, **how) as url:
-        return asyncio.run(there(url))
+    with hosting.hosted(kind, make, workers=3, **how) as url:
+        return asyncio.run(whole(url))
 
 
-def same(where: int, kind: str, client: Any, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+def same(kind: str, client: Any, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
     """What it gives behind HTTP, which is what it gives here."""
-    result = at(where, kind, client, make, use)
-    assert result == at(0, kind, client, make, use)
+    result = there(kind, client, make, use)
+    assert result == here(make, use)
     return result
 
 
-def resources(where: int, make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
-    return same(where, "resources_servers", HttpResources, make, use)
+def resources(make: Callable[[], Any], use: Callable[[Any], Awaitable[Any]]) -> Any:
+    return same("resources_servers", HttpResources, make, use)
 
 
 async def outcome(work: Awaitable[Any]) -> Any:
@@ -104,7 +99,7 @@ def answer(text: str) -> dict[str, Any]:
     return {"id": "r", "object": "response", "output": [message]}
 
 
-def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_has_the_same_place_wherever_the_code_runs(caplog: pytest.LogCaptureFixture) -> None:
     async def use(faulty: Any) -> list[str | None]:
         places = []
         for how in ("raise", "verify raises", "verify lies", "seed"):
@@ -116,45 +111,23 @@ def test_a_fault_has_the_same_place_wherever_the_code_runs(where: int, caplog: p
                 places.append(error.place)
         return places
 
-    web_app._logged.clear()
-    limits = RequestLimits(tracebacks=where == 1)
-    result = at(where, "resources_servers", HttpResources, Faulty, use, limits=limits)
-    assert [str(place).partition(":")[0] for place in result] == ["tests/serving/test_conformance.py"] * 4
-    assert [str(place).rpartition(" in ")[2] for place in result] == [
+    expected = here(Faulty, use)
+    assert [str(place).partition(":")[0] for place in expected] == ["tests/serving/test_conformance.py"] * 4
+    assert [str(place).rpartition(" in ")[2] for place in expected] == [
         f"Faulty.{name}" for name in ("act", "verify", "verify", "seed_session")
     ]
-    assert result == at(0, "", None, Faulty, use)
-    logged = "\n".join(record.getMessage() for record in caplog.records)
-    assert logged.count("failed: ") == 4
-    assert logged.count('raise RuntimeError("the tool broke")') == (1 if where == 1 else 0)
-    assert logged.count("Traceback (most recent call last)") == (3 if where == 1 else 0)
+    for tracebacks in (False, True):
+        web_app._logged.clear()
+        caplog.clear()
+        limits = RequestLimits(tracebacks=tracebacks)
+        assert there("resources_servers", HttpResources, Faulty, use, limits=limits) == expected
+        logged = "\n".join(record.getMessage() for record in caplog.records)
+        assert logged.count("failed: ") == 4
+        assert logged.count('raise RuntimeError("the tool broke")') == (1 if tracebacks else 0)
+        assert logged.count("Traceback (most recent call last)") == (3 if tracebacks else 0)
 
 
-def test_calculator_answers_the_same(where: int) -> None:
-    async def use(calculator: Any) -> Any:
-        task = {"responses_create_params": {"input": "15% of 240?"}, "expected_answer": "36"}
-        session = await calculator.open(task)
-        result = [
-            await outcome(calculator.call(session, "calculator", {"expression": "240 * 0.15"})),
-            await outcome(calculator.call(session, "calculator", {"expression": "1/0"})),
-            await outcome(calculator.call(session, "calculator", {"wrong": 1})),
-            await outcome(calculator.call(session, "calculater", {})),
-            await outcome(calculator.score(session, task, answer("It is 36."))),
-            await outcome(calculator.score(session, task, answer("It is 37."))),
-            [each["name"] for each in await calculator.tools()],
-            await calculator.deferrable(),
-        ]
-        await calculator.close(session)
-        await calculator.close(session)
-        return result
-
-    result = resources(where, Calculator, use)
-    assert result[0] == "36.0"
-    assert [text.startswith("error: ") for text in result[1:4]] == [True] * 3
-    assert (result[4]["reward"], result[5]["reward"], result[6:]) == (1.0, 0.0, [["calculator"], True])
-
-
-def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) -> None:
+def test_sessions_are_kept_apart_and_their_faults_blamed_the_same() -> None:
     async def one(faulty: Any, how: str | None) -> list[Any]:
         task = {"responses_create_params": {"input": "x"}, "how": how}
         session = await outcome(faulty.open(task))
@@ -166,11 +139,12 @@ def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) ->
         return result
 
     async def use(faulty: Any) -> Any:
-        hows = [None, "raise", "mistake", "verify raises", "verify lies", "seed"] * 10
-        return await asyncio.gather(*(one(faulty, how) for how in hows)), await faulty.deferrable()
+        hows = [None, "raise", "mistake", "verify raises", "verify lies", "seed"] * 4
+        names = [each["name"] for each in await faulty.tools()]
+        return await asyncio.gather(*(one(faulty, how) for how in hows)), names, await faulty.deferrable()
 
-    result, deferrable = resources(where, Faulty, use)
-    assert deferrable is False
+    result, names, deferrable = resources(Faulty, use)
+    assert (names, deferrable) == (["act"], False)
     assert result[0] == [*(f'{{"calls":{n},"text":"ünïcode ☃"}}' for n in (1, 2, 3)), result[0][3]]
     assert result[0][3] == {"reward": 0.5, "calls": 3, "text": "done"}
     assert result[1][0][:2] == (ToolError, "tool")
@@ -178,28 +152,6 @@ def test_sessions_are_kept_apart_and_their_faults_blamed_the_same(where: int) ->
     assert result[3][3][:2] == (VerifyError, "verify")
     assert result[4][3][:2] == (VerifyError, "verify")
     assert result[5][0][:2] == (ToolError, "tool")
-
-
-def test_the_weather_and_the_maths_answer_the_same(where: int) -> None:
-    async def weather(component: Any) -> Any:
-        session = await component.open({})
-        report = await component.call(session, "get_weather", {"city": "Paris"})
-        await component.close(session)
-        return report, await component.tools()
-
-    async def maths(component: Any) -> Any:
-        task = {"responses_create_params": {"input": "x"}, "question": "1/2 + 1/2", "expected_answer": "1"}
-        session = await component.open(task)
-        result = [await outcome(component.score(session, task, answer(text))) for text in ("\\boxed{1}", "\\boxed{2}")]
-        await component.close(session)
-        return result
-
-    def fast() -> MathWithJudge:
-        return MathWithJudge(fast_mode=True)
-
-    resources(where, ExampleSingleToolCall, weather)
-    scores = resources(where, fast, maths)
-    assert [score["reward"] for score in scores] == [1.0, 0.0]
 
 
 class Riddle(TurnEnvironment):
@@ -226,7 +178,7 @@ class Riddle(TurnEnvironment):
         return {"moves": action}, 0.5, action == "end", action == "stop", {"last": action}
 
 
-def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> None:
+def test_turns_are_the_same_and_their_faults_are_blamed_the_same() -> None:
     async def one(riddle: Any, how: str | None) -> list[Any]:
         task = {"responses_create_params": {"input": []}, "how": how}
         session = await riddle.open(task)
@@ -240,12 +192,18 @@ def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> 
         return result
 
     async def use(riddle: Any) -> Any:
-        hows = [None, "reset", "step", "lies"] * 8
+        hows = [None, "reset", "step", "lies"] * 3
         return await asyncio.gather(*(one(riddle, how) for how in hows)), await riddle.deferrable()
 
-    result, deferrable = resources(where, Riddle, use)
+    async def begin(component: Any) -> Any:
+        return await component.begin(await component.open({}), {}) if hasattr(component, "begin") else None
+
+    result, deferrable = resources(Riddle, use)
     assert deferrable is False
     first, north, illegal, end, again, hint, wrong, score = result[0]
+    assert resources(Calculator, begin) is None
+    lost = there("resources_servers", HttpResources, Riddle, lambda riddle: outcome(riddle.begin("", {})))
+    assert (lost[0], "/seed_session" in lost[2]) == (ToolError, True)
     assert (first["observation"][1]["content"], first["info"]) == ("Höher ☃", {"seed": 1})
     assert (north["observation"], illegal["observation"]) == ('{"moves":"north ?"}', "error: not there")
     assert (end["terminated"], again[0], hint, score) == (True, ToolError, "None", {"reward": 1.0, "last": "end"})
@@ -254,30 +212,15 @@ def test_turns_are_the_same_and_their_faults_are_blamed_the_same(where: int) -> 
     assert [each[1][:2] for each in result[2:4]] == [(ToolError, "tool")] * 2
 
 
-def test_a_server_without_turns_says_so_and_turns_need_a_session(where: int) -> None:
-    async def use(component: Any) -> Any:
-        return await component.begin(await component.open({}), {}) if hasattr(component, "begin") else None
-
-    async def without_session(riddle: Any) -> Any:
-        return await outcome(riddle.begin("", {}))
-
-    assert resources(where, Calculator, use) is None
-    kind, _, text = at(where, "resources_servers", HttpResources, Riddle, without_session)
-    assert (kind, "/seed_session" in text) == (ToolError, True)
-
-
 SCRIPT = [
     {"tool_calls": [{"name": "calculator", "arguments": {"expression": "240 * 0.15"}}]},
     {"reasoning_content": "so", "content": "15% of 240 is {tool_result}"},
 ]
 
 
-def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> None:
-    def make() -> ScriptedModel:
-        return ScriptedModel(answers=SCRIPT)
-
-    def failing() -> ScriptedModel:
-        return ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 400}])
+def test_a_model_answers_the_same_and_fails_with_the_same_status() -> None:
+    make = partial(ScriptedModel, answers=SCRIPT)
+    failing = partial(ScriptedModel, answers=["x"], faults=[{"kind": "status", "status": 400}])
 
     async def use(model: Any) -> Any:
         first = await model.respond({"input": "15% of 240?"})
@@ -287,21 +230,19 @@ def test_a_model_answers_the_same_and_fails_with_the_same_status(where: int) -> 
         return first["output"], second["output"], first["usage"]
 
     async def fail(model: Any) -> Any:
-        try:
+        with pytest.raises(ModelError) as caught:
             await model.respond({"input": "x"})
-        except ModelError as error:
-            return error.status, error.boundary, str(error)
+        return caught.value.status, caught.value.boundary, str(caught.value)
 
     kind = "responses_api_models"
-    result = same(where, kind, HttpModel, make, use)
+    result = same(kind, HttpModel, make, use)
     assert result[0][0]["name"] == "calculator"
-    assert same(where, kind, HttpModel, failing, fail) == (400, "model", "scripted fault: status 400")
+    assert same(kind, HttpModel, failing, fail) == (400, "model", "scripted fault: status 400")
 
 
-def test_an_agent_runs_the_same_rollout_and_blames_the_same(where: int) -> None:
+def test_an_agent_runs_the_same_rollout_and_blames_the_same() -> None:
     def make() -> SimpleAgent:
-        links = {"model": ScriptedModel(answers=SCRIPT), "environment": Calculator()}
-        return SimpleAgent(**links)
+        return SimpleAgent(model=ScriptedModel(answers=SCRIPT), environment=Calculator())
 
     def broken() -> SimpleAgent:
         model = ScriptedModel(answers=[{"tool_calls": [{"name": "act", "arguments": {}}]}, "done"])
@@ -327,51 +268,32 @@ def test_an_agent_runs_the_same_rollout_and_blames_the_same(where: int) -> None:
         return result
 
     kind = "responses_api_agents"
-    result = same(where, kind, HttpAgent, make, use)
+    result = same(kind, HttpAgent, make, use)
     assert (result[0]["reward"], "reward" in result[1], result[3]) == (1.0, False, True)
-    failed = same(where, kind, HttpAgent, broken, fail)
+    failed = same(kind, HttpAgent, broken, fail)
     assert [each[0] for each in failed] == [ToolError, VerifyError, ToolError]
     assert failed[0][2] == ["function_call"]
 
 
-def test_a_server_that_is_not_there_is_blamed_by_kind() -> None:
-    async def use() -> Any:
-        policy = http.Retry(max_retries=0, total_timeout_s=2)
-        try:
-            agent = HttpAgent("http://127.0.0.1:9", policy=policy)
-            model = HttpModel("http://127.0.0.1:9", policy=policy)
-            return [
-                (await outcome(agent.run({"responses_create_params": {"input": "x"}})))[:2],
-                (await outcome(model.respond({"input": "x"})))[:2],
-            ]
-        finally:
-            await http.close_shared()
+def test_a_failure_that_was_recorded_there_is_not_asked_for_again() -> None:
+    calls = []
 
-    assert asyncio.run(use()) == [(AgentError, "agent"), (ModelError, "model")]
+    class Counting(Environment):
+        def verify(self, task: dict[str, Any], response: Any) -> object:
+            calls.append("verify")
+            raise RuntimeError("not today")
 
-
-class Counting(Environment):
-    """Counts how often it is asked to verify, and refuses."""
-
-    calls = 0
-
-    def verify(self, task: dict[str, Any], response: Any) -> object:
-        Counting.calls += 1
-        raise RuntimeError("not today")
-
-
-def test_a_failure_that_was_settled_there_is_not_asked_for_again(where: int) -> None:
-    def failing() -> ScriptedModel:
-        models.append(ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 503}]))
-        return models[-1]
+    class Failing(ScriptedModel):
+        async def respond(self, request: dict[str, Any]) -> Any:
+            calls.append("respond")
+            raise ModelError("not today", status=503)
 
     async def verify(component: Any) -> Any:
-        session = await component.open({})
-        return (await outcome(component.score(session, {}, answer("x"))))[:2]
+        return await outcome(component.score(await component.open({}), {}, answer("x")))
 
-    models: list[ScriptedModel] = []
-    Counting.calls = 0
-    assert at(where, "resources_servers", HttpResources, Counting, verify) == (VerifyError, "verify")
-    result = at(where, "responses_api_models", HttpModel, failing, lambda model: outcome(model.respond({"input": "x"})))
+    result = there("resources_servers", HttpResources, Counting, verify)
+    assert result[:2] == (VerifyError, "verify")
+    make = partial(Failing, answers=["x"])
+    result = there("responses_api_models", HttpModel, make, lambda model: outcome(model.respond({"input": "x"})))
     assert result[:2] == (ModelError, "model")
-    assert (Counting.calls, sum(model.calls for model in models)) == (1, 1)
+    assert calls == ["verify", "respond"]

@@ -79,21 +79,13 @@ def test_a_foreign_environment_and_a_foreign_agent_give_whole_rollouts(caplog: p
         assert (each["expected"], each["own"], each["reward"]) == (3, 1, 1.0)
 
 
-@pytest.mark.parametrize(
-    "marks",
-    [
-        {"mask_sample": True, "failure_kind": "judge_failed", "failure_reason": "it is down"},
-        {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": "it is down"},
-    ],
-)
-def test_a_score_that_is_marked_as_invalid_is_a_fault_of_verification(marks: dict[str, Any]):
-    async def use() -> None:
+def test_a_score_that_is_marked_as_invalid_is_a_fault_of_verification():
+    async def use(**marks: Any) -> None:
         async with Foreign(**marks).served() as url:
-            for each in (
-                SimpleAgent(model=ScriptedModel(answers=["3"]), environment=HttpResources(url)),
-                HttpAgent(url),
-            ):
+            ours = SimpleAgent(model=ScriptedModel(answers=["3"]), environment=HttpResources(url))
+            for each in (ours, HttpAgent(url)):
                 with pytest.raises(VerifyError, match=r"not valid \(judge_failed\): it is down"):
                     await each.run(TASK)
 
-    asyncio.run(use())
+    asyncio.run(use(mask_sample=True, failure_kind="judge_failed", failure_reason="it is down"))
+    asyncio.run(use(_ng_failure_class="judge_failed", _ng_failure_judge_error="it is down"))

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 import uvicorn
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome.errors import InputError
 from velodrome.serving.apps.head_app import head_app
 from velodrome.serving.apps.routes import RequestLimits
@@ -20,19 +20,8 @@ from velodrome.serving.process.listen import head_address, listening, reachable,
 from velodrome.serving.process.probe import fetch
 from velodrome.serving.web_server import HttpProtocol
 
-STATE = {
-    "name": "m",
-    "type": "responses_api_models",
-    "implementation": "scripted_model",
-    "url": "http://127.0.0.1:7001",
-    "host": "127.0.0.1",
-    "port": 7001,
-    "pid": 5,
-    "status": "ok",
-    "start_time": 100.0,
-    "restarts": 0,
-    "last_exit": None,
-}
+STATE = {"name": "m", "type": "responses_api_models", "implementation": "scripted_model", "port": 7001}
+STATE |= {"pid": 5, "status": "ok", "start_time": 100.0, "restarts": 0, "last_exit": None}
 
 
 class Short(HttpProtocol):
@@ -86,33 +75,31 @@ def test_a_token_is_wanted_for_all_but_health():
     assert with_head(act, token="right") == [200, 401, 401, 200]
 
 
-@pytest.mark.parametrize(
-    ("sent", "answer"),
-    [
-        (b"", b""),
-        (b"GET /health HTTP/1.1\r\nX: ", b""),
-        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he", b"HTTP/1.1 200 OK"),
-        (b"GET /health HTTP/1.1\r\nX: " + b"y" * 2000, b"HTTP/1.1 400 Bad Request"),
-    ],
-)
-def test_a_head_that_does_not_end_in_time_or_in_size_ends_the_connection(sent: bytes, answer: bytes):
-    async def act(port: int) -> bytes:
+UNFINISHED = [
+    (b"", b""),
+    (b"GET /health HTTP/1.1\r\nX: ", b""),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he", b"HTTP/1.1 200 OK"),
+    (b"GET /health HTTP/1.1\r\nX: " + b"y" * 2000, b"HTTP/1.1 400 Bad Request"),
+]
+
+
+def test_a_head_that_does_not_end_in_time_or_in_size_ends_the_connection():
+    async def received(port: int, sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
-        received = await reader.read()  # until the server closes
+        result = await reader.read()  # until the server closes
         writer.close()
-        return received
+        return result.partition(b"\r\n")[0]
 
-    assert with_head(act, protocol=Short).partition(b"\r\n")[0] == answer
+    async def act(port: int) -> list[bytes]:
+        return await asyncio.gather(*(received(port, sent) for sent, _ in UNFINISHED))
+
+    assert with_head(act, protocol=Short) == [answer for _, answer in UNFINISHED]
 
 
 def test_beyond_loopback_a_token_is_wanted():
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"^a.yaml: m: 0.0.0.0 .*server_token"):
         listening("a.yaml: m", "0.0.0.0", 0, None)
-    assert str(caught.value) == (
-        "a.yaml: m: 0.0.0.0 can be reached from other machines, which wants a token: set server_token (env.yaml), "
-        "or VELODROME_TOKEN in the environment; or listen on 127.0.0.1"
-    )
     listening("m", "0.0.0.0", 0, "token").close()
     listening("m", "localhost", 0, None).close()
 
@@ -122,10 +109,9 @@ def test_an_address_that_is_taken_or_is_none_is_one_line():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=rf"^m: .*127.0.0.1:{port}"):
             listening("m", "127.0.0.1", port, None)
-    assert str(caught.value) == (f"m: cannot listen on 127.0.0.1:{port} (Address already in use); give it another port")
-    with pytest.raises(InputError, match=r"^m: no address for the host 'no such host' "):
+    with pytest.raises(InputError, match=r"^m: .*'no such host'"):
         listening("m", "no such host", 0, None)
 
 
@@ -146,12 +132,3 @@ def test_the_token_is_the_setting_before_the_variable(monkeypatch: pytest.Monkey
     assert server_token({"server_token": "mine"}) == "mine"
     with pytest.raises(InputError, match="printable ASCII"):
         server_token({"server_token": "two words"})
-
-
-def test_an_answer_in_two_writes_does_not_wait_for_the_other_side():
-    with (
-        listening("m", "127.0.0.1", 0, None) as sock,
-        socket.create_connection(sock.getsockname()),
-        sock.accept()[0] as connection,
-    ):
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import uvloop
-from leaks import nothing_left
 
+from tests.support.leaks import nothing_left
 from velodrome import http
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.hosting import served

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome.errors import ServerError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
@@ -50,11 +49,6 @@ def request(body: Any = ASK, path: str = "/v1/responses", method: str = "POST") 
     return f"{method} {path} HTTP/1.1\r\n{HEADERS}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
-def said(data: bytes) -> str:
-    text: str = orjson.loads(data)["output"][0]["content"][0]["text"]
-    return text
-
-
 def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Awaitable[None]]) -> None:
     async def main() -> None:
         async with ScriptedServer(ScriptedModel(**config)) as server, asyncio.timeout(DEADLINE_S):
@@ -68,58 +62,24 @@ def on_the_wire(config: dict[str, Any], act: Callable[[Wire, ScriptedServer], Aw
     asyncio.run(main())
 
 
-def over_http(config: dict[str, Any], act: Callable[[aiohttp.ClientSession, str], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with (
-            ScriptedServer(ScriptedModel(**config)) as server,
-            aiohttp.ClientSession() as session,
-            asyncio.timeout(DEADLINE_S),
-        ):
-            await act(session, server.url)
-
-    asyncio.run(main())
-
-
 def test_responses_and_chat_say_the_same():
     message = {"content": "let me", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]}
 
-    async def act(session: aiohttp.ClientSession, url: str) -> None:
-        async with session.post(f"{url}/responses", json=ASK) as reply:
-            response = await reply.json()
-        async with session.post(f"{url}/chat/completions?x=1", json=CHAT) as reply:
-            completion = await reply.json()
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        wire.send(request())
+        response = orjson.loads((await wire.answer())[2])
+        for byte in request(CHAT, "/v1/chat/completions?x=1"):  # byte by byte
+            wire.send(bytes([byte]))
+            await wire.writer.drain()
+        completion = orjson.loads((await wire.answer())[2])
         assert [item["type"] for item in response["output"]] == ["message", "function_call"]
         (choice,) = completion["choices"]
         assert (choice["message"]["content"], choice["finish_reason"]) == ("let me", "tool_calls")
-        assert choice["message"]["tool_calls"] == [
-            {"id": "call_0_0", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
-        ]
+        call = {"id": "call_0_0", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+        assert choice["message"]["tool_calls"] == [call]
         assert completion["usage"]["total_tokens"] == response["usage"]["total_tokens"] == 11
 
-    over_http({"answers": [message]}, act)
-
-
-def test_requests_sent_without_waiting_are_answered_one_after_the_other_in_order():
-    conversations = [
-        [{"role": "user", "content": "q"}] + [{"role": "assistant", "content": "a"}] * turns for turns in (0, 1)
-    ]
-
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(b"".join(request({"input": each}) for each in conversations * 3))
-        result = [said((await wire.answer())[2]) for _ in range(6)]
-        assert result == ["one", "two"] * 3
-
-    on_the_wire({"answers": ["one", "two"], "latency_s": 0.001}, act)
-
-
-def test_a_request_may_arrive_byte_by_byte():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        for byte in request():
-            wire.send(bytes([byte]))
-            await wire.writer.drain()
-        assert (await wire.answer())[0] == 200
-
-    on_the_wire({"answers": ["x"]}, act)
+    on_the_wire({"answers": [message]}, act)
 
 
 SENSELESS = [
@@ -130,123 +90,85 @@ SENSELESS = [
 ]
 
 
-def test_a_request_that_makes_no_sense_is_answered_and_the_connection_goes_on():
+ENDLESS = [
+    (b"POST /v1/responses HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"POST /v1/responses HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
+    (b"POST /v1/responses HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+    (b"hello\r\n\r\n", 400),
+]
+
+
+@pytest.mark.parametrize(("last", "status"), ENDLESS)
+def test_a_request_that_makes_no_sense_is_answered_and_one_of_unknown_length_ends_the_connection(
+    last: bytes, status: int
+):
     async def act(wire: Wire, server: ScriptedServer) -> None:
-        for data, status in SENSELESS:
+        for data, expected in SENSELESS:
             wire.send(data)
             result, _, body = await wire.answer()
-            assert (result, isinstance(orjson.loads(body)["error"]["message"], str)) == (status, True)
+            assert (result, isinstance(orjson.loads(body)["error"]["message"], str)) == (expected, True)
         wire.send(request())
         assert (await wire.answer())[0] == 200
-
-    on_the_wire({"answers": ["x"]}, act)
-
-
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (b"POST /v1/responses HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"POST /v1/responses HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
-        (b"POST /v1/responses HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
-        (b"hello\r\n\r\n", 400),
-    ],
-)
-def test_a_body_whose_length_is_not_known_is_refused_and_the_connection_closed(data: bytes, status: int):
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(data)
+        wire.send(last)
         assert (await wire.answer())[0] == status
         assert await wire.rest() == b""
 
     on_the_wire({"answers": ["x"]}, act)
 
 
-def test_a_script_that_breaks_is_answered_with_an_error(tmp_path: Path):
-    path = tmp_path / "s.py"
-    path.write_text("def f(request):\n    return {}[request['input']]\n")
+def faulty(*faults: dict[str, Any]) -> dict[str, Any]:
+    return {"answers": ["a long enough answer"], "faults": [{"times": 1, **fault} for fault in faults]}
 
+
+STATUSES = [
+    ({"kind": "status", "status": 429, "retry_after_s": 1.5, "body": "slow down"}, 429, "1.5", b"slow down"),
+    ({"kind": "status"}, 500, None, b'"scripted"'),
+    ({"kind": "garbage"}, 200, None, b""),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "retry_after", "part"), STATUSES)
+def test_a_status_has_its_body_and_retry_after_and_garbage_is_not_json(
+    fault: Any, status: int, retry_after: str | None, part: bytes
+):
     async def act(wire: Wire, server: ScriptedServer) -> None:
         wire.send(request())
-        status, _, body = await wire.answer()
-        assert status == 400
-        assert orjson.loads(body)["error"]["message"] == "no answer to this request: KeyError: 'hi'"
-
-    on_the_wire({"function": f"{path}:f"}, act)
-
-
-def faulty(**fault: Any) -> dict[str, Any]:
-    return {"answers": ["a long enough answer"], "faults": [{"times": 1, **fault}]}
-
-
-def test_a_status_comes_with_its_body_and_its_retry_after():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
+        result, headers, data = await wire.answer()
+        assert (result, headers.get("retry-after"), part in data) == (status, retry_after, True)
+        if status == 200:
+            with pytest.raises(orjson.JSONDecodeError):
+                orjson.loads(data)
         wire.send(request())
-        status, headers, body = await wire.answer()
-        assert (status, headers["retry-after"], body) == (429, "1.5", b"slow down")
-        wire.send(request())
-        status, headers, _ = await wire.answer()
-        assert (status, "retry-after" in headers) == (200, False)
+        assert (await wire.answer())[0] == 200
 
-    on_the_wire(faulty(kind="status", status=429, retry_after_s=1.5, body="slow down"), act)
+    on_the_wire(faulty(fault), act)
 
 
-def test_a_status_that_is_not_described_is_500_with_a_body_that_says_so_and_no_retry_after():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(request())
-        status, headers, body = await wire.answer()
-        assert (status, "retry-after" in headers, orjson.loads(body)["error"]["type"]) == (500, False, "scripted")
-
-    on_the_wire(faulty(kind="status"), act)
-
-
-def test_garbage_is_a_success_that_is_not_json():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(request())
-        status, _, body = await wire.answer()
-        assert status == 200
-        with pytest.raises(orjson.JSONDecodeError):
-            orjson.loads(body)
-
-    on_the_wire(faulty(kind="garbage"), act)
-
-
-def test_half_a_body_is_fewer_bytes_than_promised_and_then_the_end():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(request())
+def test_half_a_body_a_reset_and_silence_happen_on_the_wire_and_others_are_answered():
+    async def half(wire: Wire, server: ScriptedServer) -> None:
         head, _, body = (await wire.rest()).partition(b"\r\n\r\n")
-        promised = int(head.lower().split(b"content-length: ")[1])
         assert head.startswith(b"HTTP/1.1 200 OK")
-        assert 0 < len(body) < promised
+        assert 0 < len(body) < int(head.lower().split(b"content-length: ")[1])
 
-    on_the_wire(faulty(kind="half_body"), act)
-
-
-def test_after_a_reset_a_new_connection_is_served():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(request())
+    async def reset(wire: Wire, server: ScriptedServer) -> None:
         with pytest.raises(ConnectionResetError):
             await wire.rest()
-        assert server.connections == set()
-        async with aiohttp.ClientSession() as session, session.post(f"{server.url}/responses", json=ASK) as reply:
-            assert reply.status == 200
 
-    on_the_wire(faulty(kind="reset"), act)
-
-
-def test_never_is_silence_on_an_open_connection_while_others_are_answered():
-    async def act(wire: Wire, server: ScriptedServer) -> None:
-        wire.send(request())
-        port = wire.writer.get_extra_info("peername")[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        other = Wire(reader, writer)
-        await until(lambda: server.model.calls == 1)
-        other.send(request())
-        assert (await other.answer())[0] == 200
-        writer.close()
+    async def never(wire: Wire, server: ScriptedServer) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(wire.reader.read(1), 0.05)
         assert not wire.reader.at_eof()
 
-    on_the_wire(faulty(kind="never"), act)
+    for kind, seen in (("half_body", half), ("reset", reset), ("never", never)):
+
+        async def act(wire: Wire, server: ScriptedServer, seen: Any = seen) -> None:
+            wire.send(request())
+            await until(lambda: server.model.calls == 1)
+            async with aiohttp.ClientSession() as session, session.post(f"{server.url}/responses", json=ASK) as reply:
+                assert reply.status == 200
+            await seen(wire, server)
+
+        on_the_wire(faulty({"kind": kind}), act)
 
 
 def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all():
@@ -269,10 +191,9 @@ def test_a_client_that_goes_away_ends_its_call_and_closing_the_server_ends_all()
 
 
 def test_a_port_that_is_taken_is_said():
-    async def main() -> None:
-        async with ScriptedServer(ScriptedModel(answers=["x"])) as server:
-            taken = int(server.url.rpartition(":")[2].removesuffix("/v1"))
-            with pytest.raises(ServerError, match=rf"^127\.0\.0\.1:{taken}: cannot listen there: "):
-                await ScriptedServer(server.model, "127.0.0.1", taken).__aenter__()
+    async def act(wire: Wire, server: ScriptedServer) -> None:
+        taken = wire.writer.get_extra_info("peername")[1]
+        with pytest.raises(ServerError, match=rf"^127\.0\.0\.1:{taken}: "):
+            await ScriptedServer(server.model, "127.0.0.1", taken).__aenter__()
 
-    asyncio.run(main())
+    on_the_wire({"answers": ["x"]}, act)

@@ -6,26 +6,25 @@ bytes a test says, when it says so.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from typing import Any
 
-import hosted as hosting
 import httpx2
-import numpy as np
 import openai
 import orjson
 import pytest
-from patience import DEADLINE_S
-from streams import BEGUN, TURN, added, client, consistent, responses, scripted, without_ids
 
+from tests.support import hosted as hosting
+from tests.support.patience import DEADLINE_S
+from tests.support.staged import Staged, ask_and_leave
+from tests.support.streams import BEGUN, TURN, added, client, consistent, responses, scripted, without_ids
 from velodrome.errors import CallError, ModelError
 from velodrome.records.response_fields import complete
 from velodrome.serving.apps.routes import RequestLimits
 
 Json = dict[str, Any]
 MODEL = "responses_api_models"
+PROBS = [{"token": "W", "logprob": -1}]
 REFUSED = {
     "id": "resp_refused",
     "object": "response",
@@ -42,12 +41,7 @@ REFUSED = {
             "role": "assistant",
             "status": "incomplete",
             "content": [
-                {
-                    "type": "output_text",
-                    "text": "Well, ",
-                    "annotations": [],
-                    "logprobs": [{"token": "W", "logprob": -1}],
-                },
+                {"type": "output_text", "text": "Well, ", "annotations": [], "logprobs": PROBS},
                 {"type": "refusal", "refusal": "no."},
             ],
         },
@@ -68,33 +62,30 @@ def test_a_whole_answer_is_told_in_consistent_events_and_its_end_is_the_answer(a
         assert events[-1]["response"] == whole == complete(REFUSED)
 
 
+CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "Go."}]}
+
+
 def test_chat_chunks_add_up_to_the_completion_with_its_calls_and_usage() -> None:
     with hosting.hosted(MODEL, scripted(TURN)) as url, client(url) as asker:
-        messages: Any = [{"role": "user", "content": "Go."}]
-        whole = asker.chat.completions.create(model="m", messages=messages)
-        chunks = list(
-            asker.chat.completions.create(
-                model="m", messages=messages, stream=True, stream_options={"include_usage": True}
-            )
-        )
-        bare = list(asker.chat.completions.create(model="m", messages=messages, stream=True))
-        with asker.chat.completions.stream(model="m", messages=messages) as stream:
-            final = stream.get_final_completion()
-    assert added(chunks) == whole.choices[0].message.to_dict()
-    assert final.choices[0].message.to_dict(exclude_unset=True)["tool_calls"] is not None
-    assert [call.id for call in final.choices[0].message.tool_calls or ()] == ["c0", "c1"]
+        whole = asker.chat.completions.create(**CHAT)
+        chunks = list(asker.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True}))
+        bare = list(asker.chat.completions.create(**CHAT, stream=True))
+    calls = [
+        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+        for call in TURN["tool_calls"]
+    ]
+    said = {"role": "assistant", "content": "Let me see.", "reasoning_content": "Two calls.", "tool_calls": calls}
+    assert added(chunks) == added(bare) == whole.choices[0].message.to_dict() == said
     assert chunks[-2].choices[0].finish_reason == "tool_calls"
     assert (chunks[-1].choices, chunks[-1].usage) == ([], whole.usage)
     assert {chunk.id for chunk in chunks} == {chunks[0].id}
     assert all(chunk.choices for chunk in bare)
-    assert added(bare) == added(chunks)
 
 
 def test_chat_tells_a_refusal_a_summary_and_the_reason_for_the_end() -> None:
     with hosting.hosted(MODEL, scripted(REFUSED)) as url, client(url) as asker:
-        messages: Any = [{"role": "user", "content": "Go."}]
-        chunks = list(asker.chat.completions.create(model="m", messages=messages, stream=True))
-        whole = asker.chat.completions.create(model="m", messages=messages)
+        chunks = list(asker.chat.completions.create(**CHAT, stream=True))
+        whole = asker.chat.completions.create(**CHAT)
     assert added(chunks) == whole.choices[0].message.to_dict()
     assert added(chunks)["reasoning_content"] == "One.\n\nTwo."
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "content_filter"
@@ -105,86 +96,29 @@ def test_chat_tells_a_refusal_a_summary_and_the_reason_for_the_end() -> None:
 # A model that streams as a test says
 
 
-class Staged:
-    """Streams its events; then it raises, waits for ever, or just stops. `ended` is set when it is closed."""
-
-    def __init__(self, events: list[Json], then: Exception | str | None = None) -> None:
-        self.events = events
-        self.then = then
-        self.started = threading.Event()
-        self.ended = threading.Event()
-
-    async def respond(self, request: Json) -> Json:
-        try:
-            self.started.set()
-            await asyncio.Event().wait()
-            raise AssertionError
-        finally:
-            self.ended.set()
-
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        try:
-            self.started.set()
-            for event in self.events:
-                yield event
-            if isinstance(self.then, Exception):
-                raise self.then
-            if self.then == "hang":
-                await asyncio.Event().wait()
-        finally:
-            self.ended.set()
-
-    async def aclose(self) -> None: ...
+FAILED = {"type": "response.failed", "response": {"error": {"message": "it ran hot"}}}
+BROKEN: list[tuple[list[Json], Exception | None, str]] = [
+    (BEGUN, ModelError("the model broke", status=503), "the model broke"),
+    (BEGUN, RuntimeError("a fault of its own"), "model: RuntimeError: a fault of its own"),
+    (BEGUN, None, "model: the stream has no end"),
+    ([*BEGUN, FAILED], None, "model: it ran hot"),
+    ([*BEGUN, {"type": "response.completed"}], None, "model: the last event of the stream has no response"),
+]
 
 
-def until_broken(stream: Iterable[Any]) -> tuple[list[Any], openai.APIError]:
-    """What came, and the error it ended with."""
-    seen: list[Any] = []
-    try:
-        seen.extend(stream)
-    except openai.APIError as error:
-        return seen, error
-    raise AssertionError(f"the stream ended well: {seen}")
-
-
-@pytest.mark.parametrize(
-    ("last", "message"),
-    [
-        ({"type": "response.failed", "response": {"error": {"message": "it ran hot"}}}, "model: it ran hot"),
-        ({"type": "response.completed"}, "model: the last event of the stream has no response"),
-    ],
-    ids=["failed", "without a response"],
-)
-def test_a_stream_that_fails_by_its_own_events_is_an_error_in_either_dialect(last: Json, message: str) -> None:
-    with hosting.hosted(MODEL, lambda: Staged([*BEGUN, last])) as url, client(url) as asker:
-        _, by_responses = until_broken(asker.responses.create(model="m", input="Go.", stream=True))
-        messages = [{"role": "user", "content": "Go."}]
-        _, by_chat = until_broken(asker.chat.completions.create(model="m", messages=messages, stream=True))
-    assert message in str(by_responses)
-    assert message in str(by_chat)
-
-
-@pytest.mark.parametrize(
-    ("then", "message"),
-    [
-        (ModelError("the model broke", status=503), "the model broke"),
-        (RuntimeError("a fault of its own"), "model: RuntimeError: a fault of its own"),
-        (None, "model: the stream has no end"),
-    ],
-    ids=["its error", "a stranger's", "no end"],
-)
-def test_an_error_in_the_middle_is_raised_by_the_client_with_its_boundary(then: Exception | None, message: str) -> None:
-    with hosting.hosted(MODEL, lambda: Staged(BEGUN, then)) as url, client(url) as asker:
-        events, error = until_broken(asker.responses.create(model="m", input="Go.", stream=True))
-        messages: Any = [{"role": "user", "content": "?"}]
-        chunks, report = until_broken(asker.chat.completions.create(model="m", messages=messages, stream=True))
-        last = responses(url)[-1]
-    assert [event.type for event in events] == [event["type"] for event in BEGUN]
-    assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "Half an"]
-    for each in (error, report):
-        assert isinstance(each.body, dict)
-        assert (each.message, each.body["boundary"], each.body["type"]) == (message, "model", "ModelError")
+@pytest.mark.parametrize(("begun", "then", "message"), BROKEN, ids=["its", "stranger", "no end", "failed", "no answer"])
+def test_an_error_in_the_middle_is_raised_by_the_client_with_its_boundary(
+    begun: list[Json], then: Exception | None, message: str
+) -> None:
+    with hosting.hosted(MODEL, lambda: Staged(begun, then)) as url, client(url) as asker:
+        chunks = []
+        with pytest.raises(openai.APIError) as caught:
+            chunks.extend(asker.chat.completions.create(**CHAT, stream=True))
+        *events, last = responses(url)
+    assert [event["type"] for event in events] == [event["type"] for event in BEGUN]
     assert (last["type"], last["message"], last["sequence_number"]) == ("error", message, len(BEGUN))
+    error: Any = caught.value
+    assert (error.message, error.body["boundary"], error.body["type"]) == (message, "model", "ModelError")
 
 
 SECRET = "hunter2-hunter2"
@@ -206,45 +140,29 @@ def last_event(url: str, route: str) -> Json:
     return event
 
 
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize(
-    ("then", "message"),
-    [
-        (CallError(f"no route to {SECRET}"), "no route to ***"),
-        (RuntimeError(f"the key is {SECRET}"), "model: RuntimeError: the key is ***"),
-    ],
-    ids=["another error of ours", "a fault"],
-)
-def test_an_error_in_the_middle_is_the_last_event_and_masked(route: str, then: Exception, message: str) -> None:
-    with hosting.hosted(MODEL, lambda: Staged(BEGUN, then), limits=MASKING) as url:
-        assert last_event(url, route)["error"]["message"] == message
-
-
-def test_a_fault_in_the_middle_is_logged_and_masked(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_the_middle_is_the_last_event_and_masked(caplog: pytest.LogCaptureFixture) -> None:
     class Faulty(Staged):
         async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
             async for event in super().stream(request):
                 yield event
             raise RuntimeError(f"the key is {SECRET}")
 
-    with hosting.hosted(MODEL, lambda: Faulty(BEGUN), limits=MASKING) as url:
-        last_event(url, "responses")
-    (line,) = caplog.messages
+    no_json = {**BEGUN[-1], "delta": "half a \ud83d"}
+    cases = (
+        (Staged(BEGUN, CallError(f"no route to {SECRET}")), "no route to ***"),
+        (Faulty(BEGUN), "model: RuntimeError: the key is ***"),
+        (Staged([*BEGUN, no_json]), "surrogates"),
+    )
+    for model, message in cases:
+        with hosting.hosted(MODEL, lambda model=model: model, limits=MASKING) as url:
+            errors = [last_event(url, route)["error"] for route in ROUTES]
+        assert [(message in error["message"], SECRET in str(error)) for error in errors] == [(True, False)] * 3
+    line = next(line for line in caplog.messages if "Faulty.stream" in line)
     assert line.startswith("model failed: model: RuntimeError: the key is *** (")
-    assert "Faulty.stream" in line
+    assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_an_event_that_is_not_json_is_followed_by_the_error_of_the_whole_answer(route: str) -> None:
-    delta = {**BEGUN[-1], "delta": "half a \ud83d"}
-    with hosting.hosted(MODEL, lambda: Staged([*BEGUN, delta])) as url:
-        error = last_event(url, route)["error"]
-    assert "surrogates" in error["message"]
-    assert error["boundary"] == "model"
-
-
-@pytest.mark.parametrize("request_body", [{}, {"stream": True}], ids=["whole", "streamed"])
-def test_an_error_with_half_a_character_is_an_answer_like_any_other(request_body: Json) -> None:
+def test_an_error_with_half_a_character_is_an_answer_like_any_other() -> None:
     class Halved:
         async def respond(self, request: Json) -> Json:
             raise ModelError("no", partial=[{"text": "half a \ud83d"}])
@@ -252,80 +170,39 @@ def test_an_error_with_half_a_character_is_an_answer_like_any_other(request_body
         async def aclose(self) -> None: ...
 
     with hosting.hosted(MODEL, Halved) as url:
-        reply = httpx2.post(f"{url}/v1/responses", json={"input": "Go.", **request_body}, timeout=DEADLINE_S)
-    assert reply.status_code == 502
-    error = reply.json()["error"]
-    assert (error["message"], error["partial"]) == ("no", [{"text": "half a ?"}])
+        for body in (ROUTES["responses"], {**ROUTES["responses"], "stream": True}):
+            reply = httpx2.post(f"{url}/v1/responses", json=body, timeout=DEADLINE_S)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["message"], error["partial"]) == (502, "no", [{"text": "half a ?"}])
 
 
-@pytest.mark.parametrize("kind", [MODEL, "responses_api_agents"])
-def test_a_bare_answer_is_filled_in_alike_whole_and_streamed(kind: str) -> None:
+def test_a_bare_answer_is_filled_in_alike_whole_and_streamed() -> None:
     class Bare:
         async def respond(self, request: Json) -> Json:
             return {"output": [{"type": "message", "content": "Hi."}]}
-
-        async def run(self, task: Json, *, verify: bool = True) -> Json:
-            raise AssertionError
-
-        async def deferrable(self) -> bool:
-            return False
 
         async def aclose(self) -> None: ...
 
     tool = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
     request: Any = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
-    messages: Any = [{"role": "user", "content": "Go."}]
-    with hosting.hosted(kind, Bare) as url, client(url) as asker:
+    with hosting.hosted(MODEL, Bare) as url, client(url) as asker:
         whole = asker.responses.create(model="hosted", input="Go.", **request).to_dict()
         events = responses(url, **request)
-        (chat, *_) = asker.chat.completions.create(model="hosted", messages=messages, stream=True)
+        (chat, *_) = asker.chat.completions.create(**{**CHAT, "model": "hosted"}, stream=True)
         begin = httpx2.post(f"{url}/v1/messages", json={**ROUTES["messages"], "stream": True}, timeout=DEADLINE_S)
     assert without_ids(events[-1]["response"]) == without_ids(whole)
     assert (events[0]["response"]["model"], chat.model) == ("hosted", "hosted")
     assert orjson.loads(begin.text.splitlines()[1][6:])["message"]["model"] == "hosted"
 
 
-def test_arrays_are_lists_in_whole_and_streamed_answers() -> None:
-    class Arrays:
-        async def respond(self, request: Json) -> Json:
-            part = {"type": "output_text", "text": "ab", "annotations": []}
-            probs = np.array([-0.5, -1.0])
-            return {"output": [{"type": "message", "content": [part], "generation_log_probs": probs}]}
-
-        async def aclose(self) -> None: ...
-
-    with hosting.hosted(MODEL, Arrays) as url, client(url) as asker:
-        whole = asker.responses.create(model="m", input="Go.").to_dict()
-        streamed = responses(url)[-1]["response"]
-    assert [each["output"][0]["generation_log_probs"] for each in (whole, streamed)] == [[-0.5, -1.0]] * 2  # type: ignore[index]
-
-
 @pytest.mark.parametrize(
-    ("body", "events"),
-    [({"stream": True}, BEGUN), ({"stream": True}, []), ({}, [])],
+    ("route", "stream", "events"),
+    [("responses", True, BEGUN), ("chat/completions", True, []), ("responses", False, [])],
     ids=["in the middle", "before the first event", "of a whole answer"],
 )
-@pytest.mark.parametrize("route", ["responses", "chat/completions"])
-def test_a_caller_that_goes_away_stops_the_model(route: str, body: Json, events: list[Json]) -> None:
+def test_a_caller_that_goes_away_stops_the_model(route: str, stream: bool, events: list[Json]) -> None:
     model = Staged(events, "hang")
-    args = {"input": "Go.", "messages": [{"role": "user", "content": "Go."}], **body}
-
-    async def leave(url: str) -> None:
-        async with httpx2.AsyncClient(timeout=DEADLINE_S) as plain:
-
-            async def read() -> None:
-                async with plain.stream("POST", f"{url}/v1/{route}", json=args) as reply:
-                    async for line in reply.aiter_lines():
-                        if "Half an" in line:
-                            half.set()
-
-            half = asyncio.Event()
-            call = asyncio.create_task(read())
-            await (half.wait() if events else asyncio.to_thread(model.started.wait, 20))
-            assert not model.ended.is_set()
-            call.cancel()
-            await asyncio.wait([call])
-
     with hosting.hosted(MODEL, lambda: model) as url:
-        asyncio.run(leave(url))
+        body = {**ROUTES[route], "stream": stream}
+        ask_and_leave(f"{url}/v1/{route}", body, model, after="Half an" if events else None)
         assert model.ended.wait(DEADLINE_S)

@@ -24,15 +24,9 @@ math:
   resources_servers:
     fake_math:
       entrypoint: app.py
-      domain: math
-      verified: true
-      description: Sums
-      value: Adding
       judge_model_server:
         type: responses_api_models
         name: policy_model
-      judge_responses_create_params:
-        input: []
 math_agent:
   responses_api_agents:
     fake_agent:
@@ -43,15 +37,6 @@ math_agent:
       model_server:
         type: responses_api_models
         name: policy_model
-      datasets:
-      - name: train
-        type: train
-        jsonl_fpath: data/train.jsonl
-        num_repeats: 1
-        gitlab_identifier:
-          dataset_name: sums
-          version: 0.0.1
-        license: Apache 2.0
 """
 
 

@@ -20,18 +20,13 @@ class Table(Environment):
         return 1.0
 
 
-def test_one_with_an_init_of_its_own_is_made_again_from_its_arguments():
-    copy = cloudpickle.loads(cloudpickle.dumps(Table("a", rows=2)))
-    assert copy.table == ["a", "a"]
+def test_one_with_an_init_of_its_own_is_made_again_from_its_arguments_if_it_takes_its_settings():
+    assert cloudpickle.loads(cloudpickle.dumps(Table("a", rows=2))).table == ["a", "a"]
 
-
-def test_one_whose_init_does_not_take_its_settings_cannot_have_copies_in_processes():
     class Closed(Table):
         executor = "process"
 
-    with pytest.raises(
-        InputError, match=r"Closed: executor: process makes copies from its settings, which its __init_"
-    ):
+    with pytest.raises(InputError, match=r"Closed: executor: process makes copies from its settings"):
         Closed("a")
 
 

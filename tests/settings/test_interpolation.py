@@ -72,35 +72,18 @@ def test_a_key_whose_override_could_not_be_read_is_not_reported_again(math):
         ("a:\n  b: ???\n", "a.b", "+a.b="),
         ("a: ???\nb: ${a}\nc: x${b}\n", "a", "+a="),
         ("a: ${oc.env:VELODROME_TEST_ABSENT}\n", "a", "VELODROME_TEST_ABSENT"),
-        ("a: ${a}\n", "a", "a -> a"),
-        ("a: ${b}\nb: x${c.d}\nc: {d: '${a}'}\ne: ${a}\n", "a", "a -> b -> c.d -> a"),
-        ("a: {b: '${a}'}\n", "a.b", "a.b -> a.b"),
-        ("a: ${oc.select:a}\n", "a", "itself"),
+        ("a: ${b}\nb: x${c.d}\nc: {d: '${a}'}\ne: ${a}\n", "a", "a, b, c.d, e: refer to each other in a circle"),
         ("a: {b: '${.c}'}\n", "a.b", "needs a.c"),
-        ("a: ${nope:1}\n", "a", "nope"),
         ("my_api_key: ${nope:1}\n", "my_api_key", "cannot be filled in;"),
         ("a: ${b\nc: 1\n", "a", "${key}"),
         ("a: 1\nb: ${a.c.d}\n", "b", "a.c.d"),
-        ("a0: xx\n" + "".join(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}\n" for n in range(1, 45)), "a9", "too large"),
     ],
 )
 def test_what_cannot_be_filled_in_is_one_line_where_it_stands(desk, text, place, word):
     desk.write(env=text)
     [problem] = desk.problems()
-    assert problem.startswith(f"env.yaml: {place} ")
+    assert problem.startswith(f"env.yaml: {place}")
     assert word in problem
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a0: [x, x]\n" + "".join(f"a{n}: ['${{a{n - 1}}}', '${{a{n - 1}}}']\n" for n in range(1, 45)),
-        "".join(f"a{n}: ${{a{n + 1}}}\n" for n in range(2000)) + "a2000: 1\n",
-    ],
-)
-def test_what_grows_without_end_is_refused_before_it_is_built_and_without_an_avalanche(desk, text):
-    desk.write(env=text)
-    assert len(desk.problems()) < 50
 
 
 keys = st.sampled_from(
@@ -114,7 +97,7 @@ trees = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(trees)
 def test_any_expressions_are_filled_in_or_an_input_error(tree):
     import yaml

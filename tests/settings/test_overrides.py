@@ -16,67 +16,47 @@ FILES = "+config_paths=[model.yaml,agent.yaml]"
 KNOWN = ["limit", "num_samples_in_parallel", "output", "responses_create_params"]
 
 
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        ("+a=1", {"a": 1}),
-        ("++a=1", {"a": 1}),
-        ("a=1", {"a": 1}),
-        ("a.b.c=x", {"a": {"b": {"c": "x"}}}),
-        ("a=", {"a": ""}),
-        ("a=null", {"a": None}),
-        ("a=true", {"a": True}),
-        ("a=1e-3", {"a": 0.001}),
-        ("a='1'", {"a": "1"}),
-        ('a="x, y"', {"a": "x, y"}),
-        ("a=[1,two,'3']", {"a": [1, "two", "3"]}),
-        ("a={b:1,c:[x]}", {"a": {"b": 1, "c": ["x"]}}),
-        ("a={2:x,true:y,null:z}", {"a": {"2": "x", "true": "y", "null": "z"}}),
-        ("a=http://127.0.0.1:8000/v1", {"a": "http://127.0.0.1:8000/v1"}),
-        ("a=data/in.jsonl", {"a": "data/in.jsonl"}),
-        ("a=str(5)", {"a": "5"}),
-        ("a=[]", {"a": []}),
-        ("a={}", {"a": {}}),
-    ],
-)
-def test_an_override_is_read_in_hydras_grammar(desk, text, settings):
-    assert desk.load(text).settings == settings
+def test_an_override_is_read_in_hydras_grammar(desk):
+    for text, result in {
+        "++a=1": {"a": 1},
+        "a=1": {"a": 1},
+        "a.b.c=x": {"a": {"b": {"c": "x"}}},
+        "a=": {"a": ""},
+        "a=null": {"a": None},
+        "a=true": {"a": True},
+        "a=1e-3": {"a": 0.001},
+        "a='1'": {"a": "1"},
+        'a="x, y"': {"a": "x, y"},
+        "a=[1,two,'3']": {"a": [1, "two", "3"]},
+        "a={b:1,c:[x]}": {"a": {"b": 1, "c": ["x"]}},
+        "a={2:x,true:y,null:z}": {"a": {"2": "x", "true": "y", "null": "z"}},
+        "a=http://127.0.0.1:8000/v1": {"a": "http://127.0.0.1:8000/v1"},
+        "a=str(5)": {"a": "5"},
+        "a={}": {"a": {}},
+    }.items():
+        assert desk.load(text).settings == result
 
 
-def test_overrides_apply_in_order_and_mappings_merge(desk):
+def test_overrides_apply_in_order_mappings_merge_and_a_tilde_removes(desk):
     desk.write(env="a: {b: 1, c: 2}\nl: [1, 2]\nn: null\n")
     config = desk.load("a.b=5", "+a={d:6}", "l.1=9", "n.x=1", "e=1", "e=2")
     assert config.settings == {"a": {"b": 5, "c": 2, "d": 6}, "l": [1, 9], "n": {"x": 1}, "e": 2}
-
-
-def test_a_tilde_removes_a_key(desk):
-    desk.write(env="a: {b: 1, c: 2}\nd: 3\n")
-    assert desk.load("~a.b", "~d=3").settings == {"a": {"c": 2}}
+    assert desk.load("~a.b", "~n=null", "~l").settings == {"a": {"c": 2}}
 
 
 @pytest.mark.parametrize(
     ("text", "word"),
     [
         ("~a.bb", 'did you mean "a.b"'),
-        ("~zzz", '"zzz"'),
         ("~a.b.c.d", '"a.b.c.d"'),
         ("~d=4", "another value"),
         ("d.e=1", '"d" is not a mapping'),
-        ("d.e.f=1", '"d" is not a mapping'),
         ("l.5=1", '"l" is not a mapping'),
         ("limit", "+name="),
-        ("", "+name="),
-        ("=x", "dots"),
         ("a/b=x", "dots"),
-        ("a@b=x", "dots"),
         ("a=1,2", "several values"),
-        ("a=choice(1,2)", "several values"),
-        ("a=[1", "'[1'"),
-        ("a=" + "x" * 17_000, "16 KiB"),
-        ("a" + ".b" * 60 + "=1", "50 levels"),
         ("a=" + "9" * 5000, "grammar"),
         ("a=\udcff", "UTF-8"),
-        ("a=" + "[" * 60 + "]" * 60, "50 levels"),
     ],
 )
 def test_a_bad_override_is_one_short_line(desk, text, word):
@@ -87,8 +67,8 @@ def test_a_bad_override_is_one_short_line(desk, text, word):
     assert len(problem) < 400
 
 
-def test_a_flag_and_its_value_are_one_mistake(desk):
-    problems = desk.problems("--num-repeats", "3", "--dev", "+a=1", "--api-key", "hunter22")
+def test_a_flag_is_answered_with_the_setting(desk):
+    problems = desk.problems("--num-repeats=3", "--dev", "+a=1", "--api-key=hunter22")
     assert [problem.partition("write ")[2] for problem in problems] == ["+num_repeats=3", "+dev=…", "+api_key=***"]
 
 
@@ -99,11 +79,17 @@ def test_a_secret_is_not_repeated_in_a_problem(desk):
     assert "me:pw@" not in problems[2].split(": ")[1]
 
 
-def test_an_unknown_key_gets_the_nearest_known_one_or_all_of_them(math):
-    [problem] = math.problems(FILES, "+num_sampels_in_parallel=3", known=KNOWN)
-    assert 'did you mean "num_samples_in_parallel"?' in problem
-    [problem] = math.problems(FILES, "+zzzzzzz=3", known=KNOWN)
-    assert ", ".join(KNOWN) in problem
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("num_sampels_in_parallel", 'did you mean "num_samples_in_parallel"?'),
+        ("policy_model.responses_api_model.fake_model.x", 'did you mean "responses_api_models"?'),
+        ("polcy_model.responses_api_models.fake_model.x", 'did you mean "policy_model"?'),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest_known_one_or_all_of_them(math, key, right):
+    [problem] = math.problems(FILES, f"+{key}=1", known=KNOWN)
+    assert right in problem
 
 
 def test_known_keys_keys_of_files_and_keys_that_are_interpolated_may_be_given(math):
@@ -133,32 +119,10 @@ def test_known_keys_keys_of_files_and_keys_that_are_interpolated_may_be_given(ma
     assert config.instances["new"].source == "command line"
 
 
-def test_without_known_keys_any_key_may_be_given(desk):
-    assert desk.load("+anything=1").settings == {"anything": 1}
-
-
-@pytest.mark.parametrize(
-    ("step", "right"),
-    [
-        ("policy_model.responses_api_model.fake_model", "responses_api_models"),
-        ("policy_model.responses_api_models.fak_model", "fake_model"),
-        ("polcy_model.responses_api_models.fake_model", "policy_model"),
-    ],
-)
-def test_a_wrong_step_into_an_instance_gets_the_right_one(math, step, right):
-    [problem] = math.problems(FILES, f"+{step}.x=1", known=KNOWN)
-    assert f'did you mean "{right}"?' in problem
-
-
-def test_an_instance_is_replaced_by_removing_it_first(math):
-    config = math.load(FILES, "~policy_model", "+policy_model={responses_api_models: {other: {url: 'http://a'}}}")
-    assert config.instances["policy_model"].implementation == "other"
-
-
 values = st.text(alphabet="ab1.=[]{}(),:'\"\\$~+@/? \t\n-_é\0", max_size=25)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(values | st.text(max_size=12) | values.map(lambda text: "a=" + text), max_size=3))
 def test_any_command_line_is_a_config_or_an_input_error(texts):
     with TemporaryDirectory() as folder:
@@ -173,35 +137,6 @@ def test_any_command_line_is_a_config_or_an_input_error(texts):
     assert not any("\n" in problem for problem in seen)
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text("abc xyz,'", max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-def written(value: object) -> str:
-    """A value as an override writes it."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower().replace("none", "null")
-    if isinstance(value, str):
-        return "'" + value.replace("'", "\\'") + "'"
-    if isinstance(value, list):
-        return "[" + ",".join(map(written, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{written(item)}" for key, item in value.items()) + "}"
-    return str(value)
-
-
-@settings(max_examples=100, deadline=None)
-@given(json_values)
-def test_a_value_written_as_an_override_comes_back_unchanged(value):
-    with TemporaryDirectory() as folder:
-        assert load([f"+a={written(value)}"], cwd=Path(folder)).settings == {"a": value}
-
-
 PLAIN = (
     "+a=1", "+a=-0", "+a=0.50", "+a=-12.5", "+a=true", "+a=null", "+a=True", "+a=nan", "+a=inf", "+a=1e5",
     "+a=00", "+a=1_000", "+a.b=c", "a=b", "++a.b.c=d_e", "+a=/tmp/x-y.jsonl", "+a=a..b", "+a=a/", "+a=_",
@@ -211,10 +146,18 @@ PLAIN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", PLAIN)
-def test_an_override_that_is_read_without_hydra_means_what_hydra_says(text: str):
-    simple = overrides._simple(text)
-    if simple is not None:
-        override, value = overrides._parsed(text)
-        assert (simple.path, simple.value) == (tuple(override.key_or_group.split(".")), value)
-        assert (type(simple.value), override.is_delete()) == (type(value), False)
+def test_an_override_that_is_read_without_hydra_means_what_hydra_says():
+    for text in PLAIN:
+        simple = overrides._simple(text)
+        if simple is not None:
+            override, value = overrides._parsed(text)
+            assert (simple.path, simple.value) == (tuple(override.key_or_group.split(".")), value)
+            assert (type(simple.value), override.is_delete()) == (type(value), False)
+
+
+def test_an_instance_that_becomes_a_value_and_a_number_without_a_form_in_json_are_one_line_each(math):
+    assert [problem for problem in math.problems(FILES, "+math=5") if '"math"' not in problem] == []
+    large = "expected a whole number up to 9223372036854775807"
+    assert math.problems(FILES, f"+limit={10**400}", known=KNOWN) == [f"command line: limit: {large}"]
+    key = "policy_model.responses_api_models.fake_model.size"
+    assert f"command line: {key}: {large}" in math.problems(FILES, f"+{key}={-(10**30)}")

@@ -41,33 +41,24 @@ def test_an_agent_whose_model_nobody_defines_is_enough_to_score(tmp_path: Path):
     config = loaded(tmp_path, "{}", "agent.yaml")
     assert list(config.instances) == ["env", "solo"]
     assert config.instances["solo"].references() == {"resources_server": "env"}
+    assert list(loaded(tmp_path, "{}", "agent.yaml", "models.yaml").instances) == ["env", "solo"]  # half written
     with pytest.raises(InputError, match='refers to "policy_model", which no file defines'):
         loaded(tmp_path, "{}", "agent.yaml", scoring=False)
 
 
-def test_models_that_nothing_asks_may_be_half_written(tmp_path: Path):
-    assert list(loaded(tmp_path, "{}", "agent.yaml", "models.yaml").instances) == ["env", "solo"]
-
-
-def test_the_model_an_environment_asks_is_kept_and_checked(tmp_path: Path):
+def test_the_model_an_environment_asks_is_kept_and_checked_however_it_is_named(tmp_path: Path):
     judged = JUDGED.replace("NAME", "judge")
     config = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
     assert sorted(config.instances) == ["env", "judge", "solo"]
     assert config.instances["judge"].settings == {"answers": ["yes"]}
+    named = JUDGED.replace("NAME", '"${who}"')
+    used = '{word: "${judge.responses_api_models.scripted_model.answers.0}"}'
+    words = ("+policy_word=yes", "+who=judge", "+nowhere=http://127.0.0.1:1")
+    by_name = loaded(tmp_path, named, "agent.yaml", "models.yaml", more=words)
+    assert by_name.instances["env"].references() == {"judge_model": "judge"}
+    by_value = loaded(tmp_path, used, "agent.yaml", "models.yaml", more=words[:1])
+    assert by_value.instances["env"].settings == {"word": "yes"}
     with pytest.raises(InputError, match="policy_word"):
         loaded(tmp_path, judged, "agent.yaml", "models.yaml")
     with pytest.raises(InputError, match='refers to "judge", which no file defines'):
         loaded(tmp_path, judged, "agent.yaml")
-
-
-def test_a_judge_named_by_another_setting_is_found_once_that_is_known(tmp_path: Path):
-    judged = JUDGED.replace("NAME", '"${who}"')
-    words = ("+policy_word=yes", "+who=judge", "+nowhere=http://127.0.0.1:1")
-    config = loaded(tmp_path, judged, "agent.yaml", "models.yaml", more=words)
-    assert config.instances["env"].references() == {"judge_model": "judge"}
-
-
-def test_a_model_whose_values_others_use_is_kept(tmp_path: Path):
-    text = '{word: "${judge.responses_api_models.scripted_model.answers.0}"}'
-    config = loaded(tmp_path, text, "agent.yaml", "models.yaml", more=("+policy_word=yes",))
-    assert config.instances["env"].settings == {"word": "yes"}

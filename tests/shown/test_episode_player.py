@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import CONTRAST, UNNAMED, Looking, keep, look_at
-from small_run import small
 
+from tests.support.looking import Looking, look_at
+from tests.support.small_run import small
 from velodrome.training.loop import run_training as train
-from velodrome.viewer.static_copy import write_copy
-from velodrome.viewer.viewed_file import opened
 
 pytestmark = pytest.mark.slow
 
@@ -115,43 +113,3 @@ def test_an_episode_is_stepped_through_by_keyboard_and_played(look: Looking, epi
     look.page.wait_for_timeout(200)  # long enough for steps, if any were to come
     at(stopped)
     assert (look.said, look.outside) == ([], [])
-
-
-def test_without_scripts_there_are_pictures_and_a_table(look: Looking):
-    context = look.chromium.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(look.url + WAY)
-    assert page.locator(".strip svg").count() == 12
-    assert not page.locator(".player").is_visible()
-    page.get_by_text("Steps one by one").click()
-    assert page.locator("#step-120").is_visible()
-    context.close()
-
-
-def test_an_episode_fits_can_be_read_and_is_kept_as_a_picture(look: Looking):
-    keep(look, "episode", WAY)
-    for scheme in ("light", "dark"):
-        page = look.open(scheme, "desktop")
-        page.goto(look.url + WAY)
-        page.get_by_text("Steps one by one").click()
-        assert page.evaluate(CONTRAST) == [], scheme
-        assert page.evaluate(UNNAMED) == 0
-        page.close()
-    assert (look.said, look.outside) == ([], [])
-
-
-def test_a_copy_is_played_from_its_file(chromium: Any, episodes: Path, tmp_path: Path):
-    with opened(episodes) as source:
-        write_copy(source, tmp_path / "copy")
-    page = chromium.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto((tmp_path / "copy" / "rollout-1.html").as_uri())
-    page.get_by_label("Step", exact=True).focus()
-    page.keyboard.press("ArrowRight")
-    assert page.inner_text("[data-where]") == "2 of 120"
-    episode = episode_of(episodes)
-    assert page.evaluate(DRAWN, len(episode["frames"][0][0])) == colours(episode, 1)
-    assert said == []
-    page.close()

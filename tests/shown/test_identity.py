@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from test_served import free_port, terminal
+
+from tests.shown.test_served import terminal
+from tests.support.running import free_port
 
 COLLECT = "velo collect +input_jsonl_fpath=IN +output_jsonl_fpath=rollouts.jsonl"
 
 
 def tasks(workplace: Any, name: str, text: str, count: int = 3) -> None:
-    rows = [
-        {"id": f"t{index}", "responses_create_params": {"input": text}, "expected_answer": "36"}
-        for index in range(count)
-    ]
-    workplace.write(name, "".join(json.dumps(row) + "\n" for row in rows))
+    row = {"responses_create_params": {"input": text}, "expected_answer": "36"}
+    workplace.write_rows(name, ({"id": f"t{index}", **row} for index in range(count)))
 
 
-def test_a_second_input_with_the_same_ids_is_refused_or_added_under_keys_of_its_own(workplace: Any) -> None:
+def test_a_second_input_with_the_same_ids_is_refused_or_added_under_keys_of_its_own(workplace: Any, typed: Any) -> None:
     workplace.scripted()
     tasks(workplace, "one.jsonl", "What is 15% of 240?")
     tasks(workplace, "two.jsonl", "What is 15% of 241?")
-    assert workplace.run(COLLECT.replace("IN", "one.jsonl") + " +limit=2").returncode == 0
+    assert typed(COLLECT.replace("IN", "one.jsonl") + " +limit=2").returncode == 0
     first = workplace.rows()
     assert len({row["meta"]["task_digest"] for row in first}) == 2
 
-    refused = workplace.run(COLLECT.replace("IN", "two.jsonl"))
+    refused = typed(COLLECT.replace("IN", "two.jsonl"))
     assert (refused.returncode, refused.stdout) == (2, "")
     [line] = refused.stderr.splitlines()
     assert line.startswith("velo: two.jsonl:1: the key 't0' is in rollouts.jsonl with other content (and 1 more")
@@ -35,13 +33,13 @@ def test_a_second_input_with_the_same_ids_is_refused_or_added_under_keys_of_its_
     assert workplace.rows() == first
 
     mixed = COLLECT.replace("IN", "two.jsonl") + " +allow_mixed=true"
-    assert workplace.run(mixed).returncode == 0
+    assert typed(mixed).returncode == 0
     rows = workplace.rows()
-    assert workplace.run(mixed).returncode == 0
+    assert typed(mixed).returncode == 0
     assert workplace.rows() == rows
     digests = {row["id"]: row["meta"]["task_digest"] for row in rows[2:]}
     assert {row["meta"]["key"] for row in rows[2:]} == {f"t0@{digests['t0']}/0", f"t1@{digests['t1']}/0", "t2/0"}
-    again = workplace.run(COLLECT.replace("IN", "one.jsonl") + " +limit=2")
+    again = typed(COLLECT.replace("IN", "one.jsonl") + " +limit=2")
     assert "2 of 2 rollouts are there already" in again.stderr
 
 
@@ -74,7 +72,7 @@ def test_changed_code_of_an_environment_is_noticed_embedded_served_and_when_scor
         workplace.write("resources_servers/mine/app.py", ENVIRONMENT.replace("REWARD", str(reward)))
 
     def refused(done: Any) -> bool:
-        return done.returncode == 2 and "mine: the code of resources_servers/mine changed: source was" in done.stderr
+        return done.returncode == 2 and "mine: its code changed: source was" in done.stderr
 
     workplace.write("config.yaml", CONFIG)
     tasks(workplace, "tasks.jsonl", "hi")

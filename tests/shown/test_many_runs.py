@@ -1,28 +1,18 @@
-"""Many runs in a real Chromium: picked by keyboard and compared, two transcripts, a training that is followed live."""
+"""Many runs in a real Chromium: picked by keyboard and compared, two transcripts side by side."""
 
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import PATIENCE_S, Looking, look_at
-from made_runs import make_run
-from trace_viewer import ROOT
+
+from tests.support.looking import Looking, look_at
+from tests.support.made_runs import make_run
 
 pytestmark = pytest.mark.slow
-
-TRAINING = (
-    *("run=live", "num_envs=4", "env.name=extractor_hub_10", "env.agents=2", "env.max_steps=24", "policy.hidden=16"),
-    *("supervised_steps=256", "trainer.batch_size=64", "trainer.minibatch_size=32", "output.dashboard=False"),
-    *("trainer.total_timesteps=50_000_000", "trainer.checkpoint_interval=50"),
-    *("evaluator.epoch_interval=20", "evaluator.episodes=4"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -94,32 +84,3 @@ def test_flipped_tasks_are_walked_through_as_pairs_of_transcripts_by_keyboard(lo
     look.at(r"/pair\?a=deep-er-c%3A\d+&b=deep-er-c%3A\d+")
     look.press("u")
     look.at("/run/deep-er-c/task")
-
-
-def test_a_training_appears_is_followed_live_and_comes_to_rest(look: Looking, folder: Path):
-    look.goto("/?q=training")
-    look.sees("No run has all of these words")
-    command = [sys.executable, "-m", "velodrome.cli.main", "train", "cvc.thinky_supervised_to_ppo", *TRAINING]
-    with subprocess.Popen(
-        [*command, f"output.train_dir={folder / 'train_dir'}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
-    ) as training:  # fmt: skip
-        try:
-            look.sees("training · ")  # by itself, in a list that was open before
-            look.page.get_by_role("link", name="train_dir/live").first.click()
-            look.at("/training/")
-            look.sees("live: training")
-            look.sees("Evaluation, sampled")
-            look.sees("PPO")
-            before = look.words(".figures")
-            look.page.wait_for_function(
-                "text => document.querySelector('.figures').innerText.replace(/\\s+/g, ' ') !== text", arg=before
-            )
-            training.send_signal(signal.SIGINT)
-            training.wait(PATIENCE_S)
-        finally:
-            training.kill()
-    look.sees("at rest, after PPO")
-    assert "checkpoint_" in look.words()
-    look.page.get_by_text(re.compile(r"\d+ settings")).click()
-    assert "env.name" in look.words("details.how[open]")

@@ -7,52 +7,40 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import DEADLINE_S
 
-COLLECT = "exec ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT +num_samples_in_parallel=8"
+from tests.shown.conftest import numbered
+from tests.support.patience import DEADLINE_S
 
-
-def start(workplace: Any, command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        ["bash", "-c", command],
-        cwd=workplace.folder,
-        env=workplace.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_bytes(path: Path, size: int, process: subprocess.Popen[str]) -> None:
-    """Until the file has more than this; bounded."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and path.stat().st_size > size:
-            return
-        time.sleep(0.002)
-    assert process.poll() is not None, "no rollout was written within a minute"
+COLLECT = "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl"
+COLLECT += " +num_samples_in_parallel=8"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", ["rollouts.jsonl", "rollouts.jsonl.zst"])
-def test_a_collection_killed_at_random_moments_ends_with_every_rollout_once(workplace: Any, output: str) -> None:
-    workplace.scripted(latency_s=0.004)
-    workplace.tasks("tasks.jsonl", 150)
+@pytest.mark.parametrize(
+    ("output", "tasks", "runs"),
+    [
+        ("rollouts.jsonl", 50, 4),
+        pytest.param("rollouts.jsonl", 150, 40, marks=pytest.mark.chaos),
+        pytest.param("rollouts.jsonl.zst", 150, 40, marks=pytest.mark.chaos),
+    ],
+)
+def test_a_collection_killed_at_random_moments_ends_with_every_rollout_once(
+    workplace: Any, output: str, tasks: int, runs: int
+) -> None:
+    workplace.scripted(latency_s=0.01)
+    workplace.tasks("tasks.jsonl", tasks)
     chance = random.Random(7)
-    command = COLLECT.replace("OUT", output) + " +num_repeats=2"
-    path = workplace.folder / output
+    command = f"{COLLECT.replace('rollouts.jsonl', output)} +num_repeats=2"
     kills = 0
 
-    for _ in range(40):
-        process = start(workplace, command)
-        size = path.stat().st_size if path.exists() else 0
-        wait_for_bytes(path, size, process)
+    for _ in range(runs):
+        size = workplace.size_of(output)
+        process = workplace.start(command)
+        workplace.wait_for_bytes(output, process, size)
         time.sleep(chance.random() * 0.08)  # the random moment itself, not a wait for something
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -66,143 +54,59 @@ def test_a_collection_killed_at_random_moments_ends_with_every_rollout_once(work
 
     final = workplace.run(command)
     assert final.returncode == 0, final.stderr
-    assert kills >= 3
-    workplace.run(f"velo metrics {output} > metrics.json")
-    assert json.loads((workplace.folder / "metrics.json").read_text())["rollouts/kept"] == 300
+    assert kills >= 2
+    assert json.loads(final.stdout)["rollouts/kept"] == 2 * tasks
     shown = workplace.run(f"velo show {output} --all").stdout
-    for number in range(150):
-        for repeat in range(2):
-            assert shown.count(f"─── task-{number}/{repeat} ·") == 1
+    assert [key for key in numbered(tasks, 2) if shown.count(f"─── {key} ·") != 1] == []
 
 
-def test_a_torn_last_line_is_cut_said_and_run_again(workplace: Any) -> None:
+@pytest.fixture
+def collected(workplace: Any, typed: Any) -> Any:
+    """A collection of ten rollouts is there."""
     workplace.scripted()
-    workplace.tasks("tasks.jsonl", 20)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command)
-    path = workplace.folder / "rollouts.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-100])
+    workplace.tasks("tasks.jsonl", 10)
+    assert typed(COLLECT).returncode == 0
+    return workplace
 
-    done = workplace.run(command)
+
+def test_a_torn_last_line_is_cut_said_and_run_again(collected: Any, typed: Any) -> None:
+    path = collected.folder / "rollouts.jsonl"
+    path.write_bytes(path.read_bytes()[:-100])
+
+    done = typed(COLLECT)
 
     assert done.returncode == 0
     assert "rollouts.jsonl: the last line was torn" in done.stderr
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(20))
+    assert sorted(collected.keys()) == numbered(10)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "ran_again"),
-    [
-        (lambda data: b"", 20),
-        (lambda data: data.replace(b"\n", b"\r\n"), 0),
-        (lambda data: data.rstrip(b"\n"), 0),
-        (lambda data: b"\n" + data + b"\n\n", 0),
-        (lambda data: data.split(b"\n", 1)[1], 1),
-    ],
-    ids=["empty file", "CRLF", "no final newline", "blank lines", "first line gone"],
-)
-def test_an_output_that_was_touched_is_read_as_it_is(workplace: Any, spoil: Any, ran_again: int) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 20)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command)
-    path = workplace.folder / "rollouts.jsonl"
-    path.write_bytes(spoil(path.read_bytes()))
-    kept = 20 - ran_again
+def test_a_damaged_line_counts_for_no_reader_and_its_rollout_runs_again(collected: Any, typed: Any) -> None:
+    path = collected.folder / "rollouts.jsonl"
+    lost = [collected.keys()[number] for number in (2, 4, 6)]
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = b'{"half a ro\n'
+    lines[4] = b"#" * 200 + lines[4][200:]  # its end, with the key, is intact
+    lines[6] = lines[1][:90] + lines[6]  # it follows half of another line that has no end
+    path.write_bytes(b"".join(lines))
+    assert json.loads(typed("velo metrics rollouts.jsonl").stdout)["rollouts/kept"] == 7
 
-    done = workplace.run(command)
-
-    assert done.returncode == 0, done.stderr
-    assert (f"{kept} of 20 rollouts are there already" in done.stderr) == (kept > 0)
-    keys = [json.loads(line)["meta"]["key"] for line in path.read_text().splitlines() if line.strip()]
-    assert sorted(keys) == sorted(f"task-{number}/0" for number in range(20))
-
-
-def test_a_garbage_line_in_the_middle_is_left_alone_and_said(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 10)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command)
-    path = workplace.folder / "rollouts.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    lost = json.loads(lines[4])["meta"]["key"]
-    lines[4] = '{"half a ro\n'
-    path.write_text("".join(lines))
-
-    done = workplace.run(command)
-
-    assert done.returncode == 0, done.stderr
-    assert "rollouts.jsonl:5: not a rollout" in done.stderr
-    after = path.read_text().splitlines(keepends=True)
-    assert after[:10] == lines
-    assert [json.loads(line)["meta"]["key"] for line in after[10:]] == [lost]
-
-
-def overwritten(data: bytes) -> bytes:
-    """The third line with its first 200 bytes overwritten; its end, with the key, is intact."""
-    lines = data.splitlines(keepends=True)
-    lines[2] = b"#" * 200 + lines[2][200:]
-    return b"".join(lines)
-
-
-def glued(data: bytes) -> bytes:
-    """The third line behind half of another one that has no line end."""
-    lines = data.splitlines(keepends=True)
-    lines[2] = lines[1][:90] + lines[2]
-    return b"".join(lines)
-
-
-@pytest.mark.parametrize("damage", [overwritten, glued])
-def test_a_damaged_line_counts_for_no_reader_and_its_rollout_runs_again(workplace: Any, damage: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 10)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command)
-    path = workplace.folder / "rollouts.jsonl"
-    lost = workplace.keys()[2]
-    path.write_bytes(damage(path.read_bytes()))
-    assert json.loads(workplace.run("velo metrics rollouts.jsonl").stdout)["rollouts/kept"] == 9
-
-    done = workplace.run(command)
+    done = typed(COLLECT)
 
     assert done.returncode == 0, done.stderr
     assert "rollouts.jsonl:3: not a rollout" in done.stderr
-    assert "9 of 10 rollouts are there already" in done.stderr
+    assert "7 of 10 rollouts are there already" in done.stderr
     assert json.loads(done.stdout)["rollouts/kept"] == 10
-    assert json.loads((workplace.folder / "rollouts.profile.json").read_text())["rollouts"] == 10
-    lines = path.read_text().splitlines()
-    assert len(lines) == 11
-    assert json.loads(lines[10])["meta"]["key"] == lost
-
-
-def test_a_compressed_file_damaged_in_the_middle_is_continued(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 10)
-    command = COLLECT.replace("OUT", "rollouts.jsonl.zst")
-    workplace.run(command)
-    path = workplace.folder / "rollouts.jsonl.zst"
-    data = bytearray(path.read_bytes())
-    middle = data.index(b"\x28\xb5\x2f\xfd", len(data) // 2)
-    data[middle + 4 : middle + 100] = bytes(96)
-    path.write_bytes(data)
-
-    done = workplace.run(command)
-
-    assert done.returncode == 0, done.stderr
-    assert f"bytes from byte {middle:,} on cannot be decompressed" in done.stderr
-    assert "9 of 10 rollouts are there already" in done.stderr
-    assert json.loads(done.stdout)["rollouts/kept"] == 10
-    again = workplace.run(command)
-    assert "10 of 10 rollouts are there already; nothing is left to do" in again.stderr, again.stderr
+    assert json.loads((collected.folder / "rollouts.profile.json").read_text())["rollouts"] == 10
+    after = path.read_bytes().splitlines(keepends=True)
+    assert after[:10] == lines
+    assert sorted(json.loads(line)["meta"]["key"] for line in after[10:]) == sorted(lost)
 
 
 def test_a_full_disk_stops_with_whole_lines_and_the_same_command_goes_on(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 60)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
 
-    full = workplace.run(command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)))
+    full = workplace.run(COLLECT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)))
 
     assert full.returncode == 1, full.stderr
     assert "rollouts.jsonl: File too large; everything finished before is in the file" in full.stderr
@@ -212,230 +116,146 @@ def test_a_full_disk_stops_with_whole_lines_and_the_same_command_goes_on(workpla
     account = f"requested 60 = kept {len(before)} + failed 0 + {60 - len(before)} not run (the disk refused a write)"
     assert account in full.stderr
 
-    done = workplace.run(command)
+    done = workplace.run(COLLECT)
     assert done.returncode == 0, done.stderr
     assert workplace.rows()[: len(before)] == before
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(60))
+    assert sorted(workplace.keys()) == numbered(60)
 
 
 def test_a_second_collector_on_the_same_file_is_refused(workplace: Any) -> None:
     workplace.scripted(latency_s=0.05)
     workplace.tasks("tasks.jsonl", 5000)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    first = start(workplace, command)
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, first)
+    first = workplace.start(COLLECT)
+    workplace.wait_for_bytes("rollouts.jsonl", first)
 
-    second = workplace.run(command)
-    first.send_signal(signal.SIGINT)
-    first.communicate(timeout=DEADLINE_S)
+    second = workplace.run(COLLECT)
+    first.send_signal(signal.SIGTERM)
+    _, stderr = first.communicate(timeout=DEADLINE_S)
 
-    assert second.returncode == 2
-    assert "another collection" in second.stderr
-    assert first.returncode == 130
-    assert len(set(workplace.keys())) == len(workplace.keys()) > 0
+    assert (second.returncode, "another collection" in second.stderr) == (2, True)
+    kept = len(workplace.keys())
+    assert (first.returncode, len(set(workplace.keys()))) == (143, kept), stderr
+    assert f"requested 5000 = kept {kept} + failed 0 + {5000 - kept} not run (terminated)" in stderr
 
 
-@pytest.mark.parametrize(
-    ("number", "reason", "code"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)]
-)
-def test_one_interrupt_lets_what_is_in_flight_finish(workplace: Any, number: int, reason: str, code: int) -> None:
+def test_one_interrupt_lets_what_is_in_flight_finish(workplace: Any) -> None:
     workplace.scripted(latency_s=0.05)
     workplace.tasks("tasks.jsonl", 400)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    process = start(workplace, command)
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
+    process = workplace.start(COLLECT)
+    workplace.wait_for_bytes("rollouts.jsonl", process)
 
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=DEADLINE_S)
 
-    assert process.returncode == code, stderr
+    assert process.returncode == 130, stderr
     kept = len(workplace.rows())
-    assert f"requested 400 = kept {kept} + failed 0 + {400 - kept} not run ({reason})" in stderr
+    assert f"requested 400 = kept {kept} + failed 0 + {400 - kept} not run (interrupted)" in stderr
     assert json.loads(stdout)["rollouts/kept"] == kept
-    # what had been started was finished: the rollouts kept are the first ones of the input
-    assert sorted(workplace.keys(), key=lambda key: int(key[5:-2])) == [f"task-{number}/0" for number in range(kept)]
+    assert sorted(workplace.keys()) == numbered(kept)  # the first ones of the input: all that had been started
+
+
+def stopped(workplace: Any, settings: str, *numbers: signal.Signals) -> tuple[int, str, str]:
+    """Signals for a collection of which every third call is never answered; its exit code, stdout and stderr."""
+    workplace.scripted()
+    workplace.calculating(faults="{kind: never, every: 3}")
+    workplace.tasks("tasks.jsonl", 50)
+    process = workplace.start(f"{COLLECT} {settings}")
+    workplace.wait_for_bytes("rollouts.jsonl", process)
+    for number in numbers:
+        process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    assert len(set(workplace.keys())) == len(workplace.keys()) > 0
+    return process.returncode, stdout, stderr
 
 
 def test_sigterm_gives_up_what_does_not_finish_within_its_time(workplace: Any) -> None:
-    workplace.scripted()
-    stuck = (workplace.folder / "model.yaml").read_text() + "      faults: [{kind: never, every: 3}]\n"
-    workplace.write("model.yaml", stuck)
-    workplace.tasks("tasks.jsonl", 50)
-    command = COLLECT.replace("OUT", "rollouts.jsonl") + " +drain_s=6000 +sigterm_drain_s=0.2"
-    process = start(workplace, command)
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
-
-    process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode == 143, stderr
-    assert "0.2 s (sigterm_drain_s)" in stderr
-    assert json.loads(stdout)["rollouts/kept"] == len(set(workplace.keys())) > 0
+    code, stdout, stderr = stopped(workplace, "+drain_s=6000 +sigterm_drain_s=0.2", signal.SIGTERM)
+    assert (code, "0.2 s (sigterm_drain_s)" in stderr) == (143, True), stderr
+    assert json.loads(stdout)["rollouts/kept"] == len(workplace.keys())
 
 
 def test_a_second_interrupt_stops_at_once_and_loses_no_finished_rollout(workplace: Any) -> None:
+    # Not the same signal, which within a second would be a copy. The system may deliver them in either order.
+    code, _, stderr = stopped(workplace, "+drain_s=6000 +sigterm_drain_s=6000", signal.SIGINT, signal.SIGTERM)
+    assert code in (130, 143), stderr
+
+
+def test_a_budget_stops_cleanly_and_the_same_command_goes_on(workplace: Any, typed: Any) -> None:
     workplace.scripted()
-    slow = (workplace.folder / "model.yaml").read_text() + "      faults: [{kind: never, every: 3}]\n"
-    workplace.write("model.yaml", slow)
     workplace.tasks("tasks.jsonl", 50)
-    command = COLLECT.replace("OUT", "rollouts.jsonl") + " +drain_s=6000 +sigterm_drain_s=6000"
-    process = start(workplace, command)
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
 
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)  # not the same one, which within a second would be a copy
-    _, stderr = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode in (130, 143), stderr  # the system may deliver them in either order
-    assert len(set(workplace.keys())) == len(workplace.keys()) > 0
-
-
-GATED = """
-import pathlib
-import signal
-import time
-
-from velodrome import Environment
-
-
-class Gated(Environment):
-    def verify(self, task, response):
-        for _ in range(task.get("presses", 0)):
-            signal.raise_signal(signal.SIGINT)
-        deadline = time.monotonic() + 300
-        while task["id"] != "task-0" and not pathlib.Path("go").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return {"reward": 1.0}
-"""
-
-
-def test_the_first_interrupt_after_a_budget_stop_lets_what_is_in_flight_finish(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.write("resources_servers/gated/app.py", GATED)
-    agent = workplace.folder / "agent.yaml"
-    agent.write_text(agent.read_text().replace("calculator: {entry", "gated: {entry"))
-    workplace.tasks("tasks.jsonl", 50)
-    command = COLLECT.replace("OUT", "rollouts.jsonl") + " +max_total_tokens=1 +num_samples_in_parallel=4 +drain_s=600"
-    process = start(workplace, command)
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
-
-    process.send_signal(signal.SIGINT)
-    workplace.write("go", "")
-    _, stderr = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode == 4, stderr
-    assert "requested 50 = kept 4 + failed 0 + 46 not run (max_total_tokens=1 reached" in stderr
-
-
-def test_a_ctrl_c_that_is_delivered_twice_counts_once(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.write("resources_servers/gated/app.py", GATED)
-    agent = workplace.folder / "agent.yaml"
-    agent.write_text(agent.read_text().replace("calculator: {entry", "gated: {entry"))
-    tasks = workplace.tasks("tasks.jsonl", 50)
-    tasks.write_text(tasks.read_text().replace('"id": "task-0"', '"id": "task-0", "presses": 2', 1))
-    process = start(workplace, COLLECT.replace("OUT", "rollouts.jsonl") + " +num_samples_in_parallel=4 +drain_s=600")
-    wait_for_bytes(workplace.folder / "rollouts.jsonl", 0, process)
-
-    workplace.write("go", "")
-    _, stderr = process.communicate(timeout=DEADLINE_S)
+    first = typed(f"{COLLECT} +max_total_tokens=500")
 
     kept = len(workplace.rows())
-    assert (process.returncode, 4 <= kept < 50) == (130, True), stderr
-    assert f"requested 50 = kept {kept} + failed 0 + {50 - kept} not run (interrupted)" in stderr
-    assert sorted(workplace.keys()) == [f"task-{number}/0" for number in range(kept)]
-
-
-def test_a_budget_stops_cleanly_and_the_same_command_goes_on(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 50)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-
-    first = workplace.run(command + " +max_total_tokens=500")
-
-    kept = len(workplace.rows())
-    assert first.returncode == 4, first.stderr
+    assert (first.returncode, 0 < kept < 50) == (4, True), first.stderr
     assert f"kept {kept} + failed 0 + {50 - kept} not run (max_total_tokens=500 reached" in first.stderr
-    assert 0 < kept < 50
-    assert workplace.run(command).returncode == 0
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(50))
+    assert typed(COLLECT).returncode == 0
+    assert sorted(workplace.keys()) == numbered(50)
 
 
-def test_a_changed_model_or_override_is_refused_on_resume_unless_asked_for(workplace: Any) -> None:
+def test_a_changed_model_or_override_is_refused_on_resume_unless_asked_for(workplace: Any, typed: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 10)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command + " +limit=5 +responses_create_params.temperature=0.7")
+    typed(f"{COLLECT} +limit=5 +responses_create_params.temperature=0.7")
     before = (workplace.folder / "rollouts.jsonl").read_bytes()
 
-    refused = workplace.run(command + " +responses_create_params.temperature=0.2")
+    refused = typed(f"{COLLECT} +responses_create_params.temperature=0.2")
 
     assert refused.returncode == 2
     assert "responses_create_params.temperature: was 0.7, now 0.2" in refused.stderr
     assert (workplace.folder / "rollouts.jsonl").read_bytes() == before
-    mixed = workplace.run(command + " +responses_create_params.temperature=0.2 +allow_mixed=true")
-    assert mixed.returncode == 0
+    assert typed(f"{COLLECT} +responses_create_params.temperature=0.2 +allow_mixed=true").returncode == 0
     assert len(workplace.rows()) == 10
 
 
-def test_nothing_is_thrown_away_without_overwrite(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 5)
-    command = COLLECT.replace("OUT", "rollouts.jsonl")
-    workplace.run(command)
-    first = workplace.rows()
+def test_nothing_is_thrown_away_without_overwrite(collected: Any, typed: Any) -> None:
+    first = collected.rows()
 
-    workplace.run(command)
-    assert workplace.rows() == first
-    workplace.run(command + " +overwrite=true")
-    assert len(workplace.rows()) == 5
-    assert workplace.rows() != first  # made anew: other times
+    typed(COLLECT)
+    assert collected.rows() == first
+    compressed = typed(COLLECT.replace("rollouts.jsonl", "rollouts.jsonl.zst"))
+    assert compressed.returncode == 2
+    assert "rollouts.jsonl is there, and both would share one run file" in compressed.stderr
+    typed(f"{COLLECT} +overwrite=true")
+    assert len(collected.rows()) == 10
+    assert collected.rows() != first  # made anew: other times
 
 
 def test_no_process_or_part_file_is_left_behind(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 5)
 
-    workplace.run(COLLECT.replace("OUT", "out/rollouts.jsonl"))
+    assert workplace.run(COLLECT.replace("rollouts.jsonl", "out/rollouts.jsonl")).returncode == 0
 
-    assert sorted(os.listdir(workplace.folder / "out")) == [
-        "rollouts.jsonl",
-        "rollouts.keys",
-        "rollouts.metrics.json",
-        "rollouts.profile.json",
-        "rollouts.progress.json",
-        "rollouts.run.json",
-    ]
+    ends = ("jsonl", "keys", "metrics.json", "profile.json", "progress.json", "run.json", "samples.jsonl")
+    assert sorted(os.listdir(workplace.folder / "out")) == [f"rollouts.{end}" for end in ends]
+
+
+STUBBORN = """
+import asyncio
+from velodrome import Environment
+
+
+class Stubborn(Environment):
+    async def verify(self, task, response):
+        while task["id"] == "task-0":
+            try:
+                await asyncio.sleep(3600)
+            except BaseException:
+                pass
+        return {"reward": 1.0}
+"""
 
 
 def test_a_verifier_that_swallows_cancellation_cannot_keep_the_process(workplace: Any) -> None:
     workplace.scripted()
-    workplace.write(
-        "resources_servers/stubborn/app.py",
-        "import asyncio\nfrom velodrome import Environment\n\n\nclass Stubborn(Environment):\n"
-        "    async def verify(self, task, response):\n"
-        "        while task['id'] == 'task-0':\n"
-        "            try:\n                await asyncio.sleep(3600)\n"
-        "            except BaseException:\n                pass\n"
-        "        return {'reward': 1.0}\n",
-    )
-    agent = (workplace.folder / "agent.yaml").read_text()
-    workplace.write("agent.yaml", agent.replace("calculator: {entrypoint", "stubborn: {entrypoint"))
-    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: [hi]}}}\n")
+    workplace.environment("stubborn", STUBBORN)
+    workplace.model("answers: [hi]")
     workplace.tasks("tasks.jsonl", 20)
 
-    done = workplace.run(COLLECT.replace("OUT", "rollouts.jsonl") + " +max_wall_s=1 +drain_s=0.5")
+    done = workplace.run(f"{COLLECT} +max_wall_s=1 +drain_s=0.5")
 
     assert done.returncode == 4, done.stderr
     assert "requested 20 = kept 19 + failed 0 + 1 not run" in done.stderr
     assert "would not end when they were cancelled" in done.stderr
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(1, 20))
-
-
-def test_a_plain_and_a_compressed_output_of_one_name_are_refused(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 3)
-    workplace.run(COLLECT.replace("OUT", "rollouts.jsonl"))
-    done = workplace.run(COLLECT.replace("OUT", "rollouts.jsonl.zst"))
-    assert done.returncode == 2
-    assert "rollouts.jsonl is there, and both would share one run file" in done.stderr
+    assert sorted(workplace.keys()) == sorted(set(numbered(20)) - {"task-0/0"})

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import pstats
 import re
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import DEADLINE_S
-from test_served import (
+
+from tests.shown.conftest import content
+from tests.shown.test_served import (
     SECRET,
     SEED_000_COLLECT,
     SEED_000_RUN,
-    free_port,
     head_at,
     instances,
     served_texts,
     terminal,
-    terminal_ended_by_interrupt,
 )
+from tests.support.running import free_port, http
 
 ROLLOUTS = 1024
 PROFILES = "results/profiling/math_with_judge"
@@ -34,14 +33,7 @@ def tasks(workplace: Any) -> None:
         for n in range(1100)
     ]
     data = "resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl"
-    workplace.write(data, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def content(row: dict[str, Any]) -> dict[str, Any]:
-    """A rollout without what depends on when it was made."""
-    meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "finished_at")}
-    response = {name: value for name, value in row["response"].items() if name != "id"}
-    return {**row, "meta": meta, "response": response}
+    workplace.write_rows(data, rows)
 
 
 def table(text: str) -> dict[str, list[str]]:
@@ -66,43 +58,38 @@ def checked(log: dict[str, list[str]]) -> None:
 def test_seed_000_gives_its_files_its_columns_and_the_rollouts_it_would_give_without_profiling(workplace: Any) -> None:
     port, model_port = free_port(), free_port()
     policy = f"policy_base_url: http://127.0.0.1:{model_port}/v1\npolicy_api_key: {SECRET}\npolicy_model_name: m\n"
-    workplace.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {answers: ['\\boxed{7}']}}}\n")
+    workplace.model("answers: ['\\boxed{7}']")
     tasks(workplace)
     head_at(workplace, port, policy)
     run = SEED_000_RUN.replace("ng_run", "exec ng_run")
     unprofiled = run.partition(" \\\n    +profiling_enabled")[0]
     assert "profiling" not in unprofiled
 
-    with terminal_ended_by_interrupt(
-        workplace, f"velo model serve +config_paths=[model.yaml] +port={model_port}", "/v1"
-    ):
+    with terminal(workplace, f"velo model serve +config_paths=[model.yaml] +port={model_port}", "/v1", code=130):
         with terminal(workplace, f"bash -c '{run}'", "all ready"):
             profiled = workplace.run(SEED_000_COLLECT)
             url = instances(port)["math_with_judge"]["url"]
-            with urllib.request.urlopen(f"{url}/stats", timeout=DEADLINE_S) as answer:
-                current = answer.read().decode()
+            current = http(f"{url}/stats")[1]
             everything = served_texts(port)
         with terminal(workplace, f"bash -c '{unprofiled}'", "all ready"):
             plain = workplace.run(SEED_000_COLLECT.replace("temp/math", "temp/plain_math"))
 
     assert (profiled.returncode, plain.returncode) == (0, 0), profiled.stderr + plain.stderr
-    rows, others = (
-        sorted(map(content, workplace.rows(f"temp/{name}_rollouts.jsonl")), key=lambda row: row["meta"]["key"])
-        for name in ("math_with_judge", "plain_math_with_judge")
-    )
+    rows = workplace.rows("temp/math_with_judge_rollouts.jsonl")
     assert len(rows) == ROLLOUTS
-    assert rows == others
+    assert content(rows) == content(workplace.rows("temp/plain_math_with_judge_rollouts.jsonl"))
     reward = json.loads(profiled.stdout)["reward"]
     assert reward == pytest.approx(sum(row["reward"] for row in rows) / ROLLOUTS)
     assert 0 < reward < 1
 
     folder: Path = workplace.folder / PROFILES
     servers = ("math_with_judge", "math_with_judge_simple_agent", "policy_model")
-    wanted = {f"{name}{end}" for name in servers for end in (".log", ".wall.log", ".pstat")}
+    wanted = {f"{name}{end}" for name in servers for end in (".log", ".pstat")}
     wanted |= {f"callgrind.out.{name}" for name in servers}
     assert {path.name for path in folder.iterdir() if path.is_file()} == wanted
-    checked(table((folder / "math_with_judge.log").read_text()))
-    checked(table((folder / "math_with_judge.wall.log").read_text()))
+    log = table((folder / "math_with_judge.log").read_text())
+    checked(log)
+    assert float(log["MathWithJudge.verify"][2]) >= float(log["another"][3]) > 0
     checked(table(current.partition("\n\n")[2]))
     agent = table((folder / "math_with_judge_simple_agent.log").read_text())
     assert agent["SimpleAgent.run"][0] == str(ROLLOUTS)

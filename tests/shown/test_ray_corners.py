@@ -1,9 +1,10 @@
-"""`+executor=ray` where things go wrong: tasks that end actors, a lost head node, tokens, versions, code for nodes."""
+"""`+executor=ray` where things go wrong: a lost head node, versions; and the walk-throughs of the docs."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import socket
 import sys
@@ -16,89 +17,35 @@ from typing import Any
 
 import pytest
 import yaml
-from patience import DEADLINE_S
-from ray_nodes import SUMS, RayNodes, processes_of, ray_nodes
-from test_killed_workers import content
-from test_nothing_lost import start, wait_for_bytes
-from test_ray import COLLECT, on, refused
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+from tests.shown.conftest import content
+from tests.shown.test_ray import COLLECT, on, refused
+from tests.support.patience import DEADLINE_S
+from tests.support.ray_nodes import RayNodes, processes_of, ray_nodes
+from velodrome import errors
+from velodrome.serving.connect import source_digest
 
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.chaos]
+
+PACKAGE = Path(errors.__file__).parent
 SCALE = Path(__file__).parent.parent.parent / "docs" / "scale.md"
 ONCE = COLLECT.replace(" +num_repeats=2", "").replace("OUT", "rollouts.jsonl")
-SHARED = '''
-import os
-
-import velodrome as velo
 
 
-class Counted(velo.ScriptedModel):
-    """One for all actors; it writes down where it is made."""
-
-    shared = True
-    made: str = ""
-
-    def setup(self) -> None:
-        super().setup()
-        with open(self.made, "a") as file:
-            file.write(f"{os.getpid()}\\n")
-'''
-
-
-def test_a_task_that_ends_its_actors_is_a_failure_of_its_boundary_and_all_others_are_kept(
-    own: Any,
-    nodes: RayNodes,
-) -> None:
-    kills = "        if task['id'] == 'task-7':\n            import os; os._exit(3)\n        return {"
-    own.write("resources_servers/sums/app.py", SUMS.replace("        return {", kills))
-    own.tasks("tasks.jsonl", 40)
-
-    done = own.run(ONCE + on(nodes, own))
-
-    assert done.returncode == 3, done.stderr
-    [failure] = own.rows("rollouts.failures.jsonl")
-    assert (failure["key"], failure["boundary"]) == ("task-7/0", "verify")
-    assert sorted(own.keys()) == sorted(f"task-{number}/0" for number in range(40) if number != 7)
-    assert {row["reward"] for row in own.rows()} == {1.0}
-
-
-def test_a_shared_component_stays_with_the_driver_and_serves_actors_of_other_nodes(
-    own: Any,
-    nodes: RayNodes,
-) -> None:
-    own.write("responses_api_models/counted/app.py", SHARED)
-    model = own.folder / "model.yaml"
-    model.write_text(model.read_text().replace("scripted_model:", f"counted:\n      made: {own.folder / 'made'}"))
-    raylet = SUMS.replace('return {"reward"', 'import os; return {"raylet": os.getppid(), "reward"')
-    own.write("resources_servers/sums/app.py", raylet)
-    own.tasks("tasks.jsonl", 40)
-
-    process = start(own, ONCE + on(nodes, own))
-    _, errors = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode == 0, errors
-    assert (own.folder / "made").read_text() == f"{process.pid}\n"
-    assert {row["raylet"] for row in own.rows()} == set(nodes.raylets)
-    assert {row["reward"] for row in own.rows()} == {1.0}
-
-
-def test_the_loss_of_the_head_node_is_one_clear_line_and_the_same_command_continues(
-    own: Any,
-    nodes: RayNodes,
-) -> None:
+def test_the_loss_of_the_head_node_is_one_clear_line_and_the_same_command_continues(own: Any, nodes: RayNodes) -> None:
     own.environ["RAY_gcs_rpc_server_reconnect_timeout_s"] = "12"  # half of it is what a run waits
     own.tasks("tasks.jsonl", 240)
     slow = ONCE.replace("parallel=8", "parallel=4")
     with ray_nodes() as doomed:
         doomed.add()
-        process = start(own, slow + on(doomed, own))
-        wait_for_bytes(own.folder / "rollouts.jsonl", 0, process)
+        process = own.start(slow + on(doomed, own))
+        own.wait_for_bytes("rollouts.jsonl", process)
         doomed.lose_head()
-        _, errors = process.communicate(timeout=DEADLINE_S)
+        _, said = process.communicate(timeout=DEADLINE_S)
 
-    assert process.returncode == 1, errors
-    *progress, line = errors.splitlines()
-    assert all(each.startswith("Collecting rollouts") for each in progress), errors
+    assert process.returncode == 1, said
+    *progress, line = said.splitlines()
+    assert all(each.startswith("Collecting rollouts") for each in progress), said
     assert f"the head node at {doomed.address}" in line
     kept = own.keys()
     assert 0 < len(kept) < 240
@@ -108,61 +55,27 @@ def test_the_loss_of_the_head_node_is_one_clear_line_and_the_same_command_contin
     assert len(content(own.rows())) == 240
 
 
-@pytest.mark.parametrize("token", ["another", "", None])
-def test_a_wrong_token_an_empty_file_and_none_are_one_clear_line(
-    own: Any,
-    nodes: RayNodes,
-    token: str | None,
+def test_a_node_with_another_velodrome_or_python_and_another_ray_here_are_one_clear_line(
+    own: Any, nodes: RayNodes
 ) -> None:
-    where = on(nodes, own)
-    path = own.folder / "other-token"
-    if token is not None:
-        path.write_text(token * 8)
-    own.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
-
-    refused(own, where, "token", str(path))
-
-
-def test_a_cluster_of_tokens_does_not_answer_without_one(own: Any, nodes: RayNodes) -> None:
-    where = on(nodes, own)
-    del own.environ["RAY_AUTH_TOKEN_PATH"], own.environ["RAY_AUTH_MODE"]
-
-    refused(own, where, "token", "RAY_AUTH_TOKEN_PATH")
-
-
-def test_a_node_with_another_python_is_one_clear_line(own: Any, nodes: RayNodes) -> None:
-    own.write("other/sitecustomize.py", "import platform\nplatform.python_version = lambda: '3.12.99'\n")
-    raylet = nodes.add(PYTHONPATH=str(own.folder / "other"))
-
-    refused(own, on(nodes, own), "has Python 3.12.99 and", f"but Python {platform.python_version()} and")
-    nodes.lose(raylet)
-
-
-def test_another_ray_here_than_there_is_one_clear_line(own: Any, nodes: RayNodes) -> None:
-    own.write("other/sitecustomize.py", "import ray\nray.__version__ = '2.59.0'\n")
-    own.environ["PYTHONPATH"] = str(own.folder / "other")
-
-    refused(own, on(nodes, own), "Ray: 2.59.0", "the same versions")
-
-
-def test_code_that_cannot_be_copied_or_is_not_on_the_nodes_is_one_clear_line(
-    own: Any,
-    nodes: RayNodes,
-) -> None:
-    where = on(nodes, own)
-    link = own.folder / "resources_servers" / "sums" / "link"
-    link.symlink_to("nowhere")
-    refused(own, where, "resources_servers", "cannot be copied")
-    link.unlink()
-
-    own.write("site-packages/only_here.py", "")
-    own.environ["PYTHONPATH"] = str(own.folder / "site-packages")
-    own.write("resources_servers/sums/app.py", f"import only_here\n{SUMS}")
-    done = own.run(ONCE + where)
-    assert done.returncode == 2, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("velo: ")]
-    assert line.startswith("velo: ray: node 127.0.0.1: ")
-    assert "No module named 'only_here'" in line
+    velodrome, python, ray = (own.folder / name for name in ("velodrome", "python", "ray"))
+    shutil.copytree(PACKAGE, velodrome / "velodrome", ignore=shutil.ignore_patterns("__pycache__"))
+    own.write("velodrome/velodrome/later.py", "")  # one file more, under another version
+    own.write("velodrome/velodrome-0.7.dist-info/METADATA", "Metadata-Version: 2.1\nName: velodrome\nVersion: 0.7\n")
+    own.write("python/sitecustomize.py", "import platform\nplatform.python_version = lambda: '3.12.99'\n")
+    own.write("ray/sitecustomize.py", "import ray\nray.__version__ = '2.59.0'\n")
+    code = source_digest(PACKAGE / "errors.py")[:8]
+    here = {
+        velodrome: ("velodrome 0.7 (code", f"velodrome {version('velodrome')} (code {code}) is here"),
+        python: ("has Python 3.12.99 and", f"but Python {platform.python_version()} and"),
+    }
+    for path, meaning in here.items():
+        raylet = nodes.add(PYTHONPATH=str(path))
+        done = own.run(ONCE + on(nodes, own))
+        assert (done.returncode, [part for part in meaning if part not in done.stderr.splitlines()[-1]]) == (2, [])
+        nodes.lose(raylet)
+    own.environ["PYTHONPATH"] = str(ray)
+    refused(own, on(nodes, own), "Ray: 2.59.0", "Version mismatch")
 
 
 def block(heading: str, number: int = 0) -> str:
@@ -227,8 +140,8 @@ def test_the_script_for_slurm_stops_at_the_signal_and_asks_to_be_queued_again(ma
     machines.environ |= {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
     machines.environ["SLURMD_NODENAME"] = "here"
 
-    process = start(machines, "exec bash job.sh > log 2>&1")
-    wait_for_bytes(machines.folder / "rollouts.jsonl", 0, process)
+    process = machines.start("bash job.sh > log 2>&1")
+    machines.wait_for_bytes("rollouts.jsonl", process)
     process.terminate()
     process.communicate(timeout=DEADLINE_S)
 

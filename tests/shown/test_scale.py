@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-FEW, MANY = 2_000, 40_000
+FEW, MANY = 2_000, 16_000
 MEGABYTE = 1_000_000
 BASE_BYTES, BYTES_EACH = 150 * MEGABYTE, 100
 NOISE_BYTES = 10 * MEGABYTE  # of two peaks of one program

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import termios
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import DEADLINE_S
-from seed_snippets import BROKEN
+
+from tests.shown.conftest import numbered, task
+from tests.support.screens import Screen
+from tests.support.seed_snippets import BROKEN
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "print_aggregate_results.py"
 
@@ -45,7 +42,7 @@ def test_seed_001_collects_with_repeats_and_a_cap_on_concurrency(workplace: Any)
         }
         for number in range(120)
     ]
-    workplace.write("weather_query.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    workplace.write_rows("weather_query.jsonl", rows)
 
     done = workplace.run("""ng_collect_rollouts \\
     +agent_name=example_single_tool_call_simple_agent \\
@@ -71,35 +68,19 @@ SEED_002_PROGRESS = """ng_collect_rollouts \\
 """
 
 
-def in_terminal(workplace: Any, command: str) -> tuple[int, str, str]:
-    """Run a command whose stderr is a terminal: its exit code, its stdout, and what it wrote on the screen."""
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 120))
-    with (workplace.folder / "stdout").open("wb") as stdout:
-        process = subprocess.Popen(
-            ["bash", "-c", command], cwd=workplace.folder, env=workplace.environ, stdout=stdout, stderr=slave
-        )
-    os.close(slave)
-    written = b""
-    with suppress(OSError):  # the last of those who had the terminal open has ended
-        while data := os.read(master, 65536):
-            written += data
-    os.close(master)
-    code = process.wait(DEADLINE_S)
-    return code, (workplace.folder / "stdout").read_text(), written.decode()
-
-
 def test_seed_002_shows_the_progress_bar_and_prints_the_metrics(workplace: Any) -> None:
     workplace.scripted()
     workplace.tasks("tasks.jsonl", 100, wrong=27)
 
-    code, stdout, screen = in_terminal(workplace, SEED_002_PROGRESS)
+    command = ["bash", "-c", f"({SEED_002_PROGRESS}) > stdout"]
+    with Screen(command, cwd=workplace.folder, columns=120, env=workplace.environ) as screen:
+        code = screen.end()
 
-    assert code == 0, screen
+    assert code == 0, screen.text
     assert re.search(
-        r"Collecting rollouts: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+it/s, reward 0.730\]", screen
+        r"Collecting rollouts: 100%\|█+\| 100/100 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+it/s, reward 0.730\]", screen.text
     )
-    metrics = json.loads(stdout)
+    metrics = json.loads((workplace.folder / "stdout").read_text())
     assert (metrics["reward"], metrics["accuracy"], metrics["avg_tool_calls"]) == (0.73, 0.73, 1.0)
 
 
@@ -124,90 +105,55 @@ ng_collect_rollouts \\
 
     assert again.stdout.startswith("5432 rollouts.jsonl\n")
     assert "requested 4568 = kept 4568 + failed 0" in again.stderr
-    assert sorted(workplace.keys()) == sorted(f"task-{number}/0" for number in range(10_000))
+    assert sorted(workplace.keys()) == numbered(10_000)
     assert '"rollouts/kept": 10000' in again.stdout  # metrics cover old and new rows
 
 
-SAME_LINES = [
-    # seed 002, parameter overrides
-    (
-        """ng_collect_rollouts \\
+# Each command, its output, how many rollouts it makes of 30 tasks, and what it asks of the model.
+OVERRIDE = """ng_collect_rollouts \\
     +agent_name=my_agent \\
     +input_jsonl_fpath=tasks.jsonl \\
     +output_jsonl_fpath=rollouts.jsonl \\
-    +responses_create_params.max_output_tokens=512""",
-        "rollouts.jsonl",
-        30,
-        {"max_output_tokens": 512},
-    ),
-    # seed 002, benchmarking collections
-    (
-        """time ng_collect_rollouts \\
+    +responses_create_params.max_output_tokens=512"""
+BENCHMARK = """time ng_collect_rollouts \\
     +input_jsonl_fpath=tasks.jsonl \\
     +output_jsonl_fpath=test_rollouts.jsonl \\
-    +limit=100""",
-        "test_rollouts.jsonl",
-        30,
-        {},
-    ),
-    # seed 004, high throughput
-    (
-        """ng_collect_rollouts \\
+    +limit=100"""
+HIGH_THROUGHPUT = """ng_collect_rollouts \\
     +agent_name=my_agent \\
     +input_jsonl_fpath=full_dataset.jsonl \\
-    +num_samples_in_parallel=20""",
-        "full_dataset.rollouts.jsonl",
-        30,
-        {},
-    ),
-    # seed 004, behavioural exploration
-    (
-        """ng_collect_rollouts \\
+    +num_samples_in_parallel=20"""
+EXPLORATION = """ng_collect_rollouts \\
     +agent_name=my_agent \\
     +input_jsonl_fpath=tasks.jsonl \\
     +limit=100 \\
     +num_repeats=5 \\
-    +responses_create_params.temperature=0.8""",
-        "tasks.rollouts.jsonl",
-        150,
-        {"temperature": 0.8},
-    ),
-    # seed 004, precise evaluation
-    (
-        """ng_collect_rollouts \\
+    +responses_create_params.temperature=0.8"""
+EVALUATION = """ng_collect_rollouts \\
     +agent_name=my_agent \\
     +input_jsonl_fpath=benchmark.jsonl \\
     +responses_create_params.temperature=0.1 \\
-    +num_samples_in_parallel=5""",
-        "benchmark.rollouts.jsonl",
-        30,
-        {"temperature": 0.1},
-    ),
-    # seed 004, basic command
-    (
-        """ng_collect_rollouts \\
-    +agent_name=your_agent \\
-    +input_jsonl_fpath=tasks.jsonl \\
-    +output_jsonl_fpath=rollouts.jsonl""",
-        "rollouts.jsonl",
-        30,
-        {},
-    ),
-    # seed 004, metrics
-    ("ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl", "rollouts.jsonl", 30, {}),
+    +num_samples_in_parallel=5"""
+OWN = {"temperature": 0.2, "top_p": 0.9}  # of each task
+SAME_LINES: list[tuple[str, str, int, dict[str, Any]]] = [
+    (OVERRIDE, "rollouts.jsonl", 30, {"max_output_tokens": 512}),
+    (BENCHMARK, "test_rollouts.jsonl", 30, {}),
+    (HIGH_THROUGHPUT, "full_dataset.rollouts.jsonl", 30, {}),
+    (EXPLORATION, "tasks.rollouts.jsonl", 150, {"temperature": 0.8}),
+    (EVALUATION, "benchmark.rollouts.jsonl", 30, {"temperature": 0.1}),
 ]
 
 
 @pytest.mark.parametrize(("command", "output", "count", "overrides"), SAME_LINES)
-def test_a_seed_command_runs_as_written(
+def test_a_seed_command_runs_as_written_and_its_overrides_beat_the_tasks_own_parameters(
     workplace: Any, command: str, output: str, count: int, overrides: dict[str, Any]
 ) -> None:
     workplace.scripted()
-    if "your_agent" in command:
-        agent = (workplace.folder / "agent.yaml").read_text()
-        workplace.write("agent.yaml", agent.replace("my_agent", "your_agent"))
     for name in ("tasks.jsonl", "full_dataset.jsonl", "benchmark.jsonl"):
-        workplace.tasks(name, 30)
+        rows = [task(number) for number in range(30)]
+        for row in rows:
+            row["responses_create_params"] |= OWN
+        workplace.write_rows(name, rows)
 
     done = workplace.run(command)
 
@@ -215,19 +161,7 @@ def test_a_seed_command_runs_as_written(
     rows = workplace.rows(output)
     assert len(rows) == count
     request = [{k: v for k, v in row["responses_create_params"].items() if k not in ("input", "tools")} for row in rows]
-    assert request == [overrides] * count
-
-
-def test_a_command_line_override_beats_the_task_s_own_parameter(workplace: Any) -> None:
-    workplace.scripted()
-    row = {"responses_create_params": {"input": "hi", "temperature": 0.2, "top_p": 0.9}, "expected_answer": "36"}
-    workplace.write("tasks.jsonl", json.dumps(row) + "\n")
-
-    done = workplace.run("ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +responses_create_params.temperature=0.8")
-
-    assert done.returncode == 0, done.stderr
-    params = workplace.rows("tasks.rollouts.jsonl")[0]["responses_create_params"]
-    assert (params["temperature"], params["top_p"]) == (0.8, 0.9)
+    assert request == [OWN | overrides] * count
 
 
 TOKENS = """
@@ -277,24 +211,9 @@ def run_snippet(workplace: Any, code: str) -> str:
     return str(done.stdout)
 
 
-def test_seed_002_snippets_give_the_right_answers_on_our_file(workplace: Any) -> None:
-    workplace.scripted()
-    workplace.tasks("tasks.jsonl", 40, wrong=10)
-    done = workplace.run(SEED_002_PROGRESS)
-    metrics = json.loads(done.stdout)
-
-    assert f"Total tokens: {metrics['tokens/total']:,}" in run_snippet(workplace, TOKENS)
-    assert metrics["tokens/total"] > 0
-    assert run_snippet(workplace, DISTRIBUTION) == "Min: 0.00\nMax: 1.00\nMean: 0.75\nMedian: 1.00\n"
-    assert run_snippet(workplace, BROKEN) == ""
-
-
 def test_seed_002_snippets_find_what_is_broken(workplace: Any) -> None:
     workplace.scripted()
-    workplace.write(
-        "model.yaml",
-        "policy_model: {responses_api_models: {scripted_model: {file: answers.jsonl}}}\n",
-    )
+    workplace.model("file: answers.jsonl")
     workplace.write(
         "answers.jsonl",
         '{"match": "(0)", "answers": [""]}\n{"match": "(1)", "answers": ["ERROR"]}\n{"answers": ["no idea"]}\n',
@@ -321,8 +240,12 @@ def test_the_aggregation_script_prints_what_the_collection_printed(workplace: An
     workplace.write(script, SCRIPT.read_text())
 
     again = workplace.run(f"python {script} +jsonl_fpath=rollouts.jsonl")
-    verb = workplace.run("velo metrics rollouts.jsonl")
 
-    assert json.loads(done.stdout) == json.loads(again.stdout) == json.loads(verb.stdout)
-    assert json.loads(done.stdout) == json.loads((workplace.folder / "rollouts.metrics.json").read_text())
-    assert json.loads(done.stdout)["pass@2"] == 0.75
+    metrics = json.loads(done.stdout)
+    assert metrics == json.loads(again.stdout)
+    assert metrics == json.loads((workplace.folder / "rollouts.metrics.json").read_text())
+    assert metrics["pass@2"] == 0.75
+    assert run_snippet(workplace, BROKEN) == ""
+    for words in ("", "rollouts.jsonl", "+jsonl_fpath=", "+jsonl_fpath=a.jsonl +limit=3"):
+        done = workplace.run(f"python {script} {words}")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

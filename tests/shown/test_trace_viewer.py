@@ -2,98 +2,72 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
-from patience import DEADLINE_S
-from trace_check import check_file
-from trace_viewer import CATAPULT, browser, keep_screenshot, pulled, served
 
-from velodrome.collector.watch.tracing import Tracing
-from velodrome.collector.watch.watch import Done, Sample
-from velodrome.timing.chrome import Event
-from velodrome.timing.spans import Span
+from tests.support.patience import DEADLINE_S
+from tests.support.trace_check import Event, check_file
+from tests.support.trace_viewer import CATAPULT, browser, keep_screenshot, pulled, served
+from velodrome.profiling.chrome_trace import write_trace
 
-PID = os.getpid()
+Json = dict[str, Any]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 
-class FakeClock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+def node(name: str, start_ms: float, end_ms: float, *children: Any, **counts: float) -> list[Any]:
+    """A span, its times in milliseconds after the start of its rollout."""
+    return [name, round(start_ms * 1e3), round((end_ms - start_ms) * 1e3), counts, list(children)]
 
 
-def node(name: str, start_ms: float, end_ms: float, *children: Span, **counts: float) -> Span:
-    result = Span(name, FakeClock())
-    result.start, result.end = start_ms / 1e3, end_ms / 1e3
-    result.children = list(children)
-    result.counts = counts or None
-    return result
-
-
-def rollout(at: float) -> Span:
-    """A served rollout that begins at a millisecond: two model calls, three tools side by side, a judge."""
-    model = node("@policy_model", at + 21, at + 290, node("queue", at + 22, at + 60), pid=7002)
-    calculator = node("@calculator", at + 320, at + 470, pid=7003)
+def tree() -> list[Any]:
+    """A served rollout: two model calls, three tools side by side, a judge."""
+    model = node("@policy_model", 21, 290, node("queue", 22, 60), pid=7002)
+    calculator = node("@calculator", 320, 470, pid=7003)
     tools = [
-        node("tool:calculator", at + 311, at + 480, calculator, cpu_us=900),
-        node("tool:search", at + 312, at + 400),
-        node("tool:clock", at + 313, at + 490),
+        node("tool:calculator", 311, 480, calculator, cpu_us=900),
+        node("tool:search", 312, 400),
+        node("tool:clock", 313, 490),
     ]
-    judge = node("judge", at + 820, at + 880, node("@judge_model", at + 825, at + 875, pid=7004))
+    judge = node("judge", 820, 880, node("@judge_model", 825, 875, pid=7004))
     agent = node(
         "@my_agent",
-        at + 2,
-        at + 900,
-        node("model", at + 3, at + 300, node("queue", at + 3, at + 20), model, tokens=93, first_byte_us=20_000),
-        node("tools", at + 310, at + 500, *tools),
-        node("model", at + 510, at + 800, node("@policy_model", at + 520, at + 790, pid=7002)),
-        node("verify", at + 810, at + 890, judge),
+        2,
+        900,
+        node("model", 3, 300, node("queue", 3, 20), model, tokens=93, first_byte_us=20_000),
+        node("tools", 310, 500, *tools),
+        node("model", 510, 800, node("@policy_model", 520, 790, pid=7002)),
+        node("verify", 810, 890, judge),
         pid=7001,
     )
-    return node("rollout", at, at + 905, agent)
+    return [agent]
 
 
-def write_trace(path: Path, *, slots: int = 4, turns: int = 12) -> list[Event]:
-    """A served collection of slots x turns rollouts, and its events."""
-    clock = FakeClock()
-    path.unlink(missing_ok=True)
-    tracing = Tracing(path, clock=clock)
+def draw(path: Path) -> list[Event]:
+    """A served collection of 48 rollouts in four slots, and its events."""
+    slots, turns, begun_s = 4, 12, 1_700_000_000
+    rows, failures, samples = [], [], []
     for turn in range(turns):
         for slot in range(slots):
-            at = 1e6 + 1000 * turn + 23 * slot
             failed = (turn + slot) % 7 == 3
-            end = (at + 906) / 1e3
-            tracing.finished(
-                Done(
-                    key=f"task-{slot}/{turn}",
-                    task_index=slot,
-                    rollout_index=turn,
-                    agent="my_agent",
-                    kept=not failed,
-                    reward=None if failed else 1.0,
-                    error="model: HTTP 500" if failed else None,
-                    spans=rollout(at),
-                    trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-                    slot=slot,
-                    written=(end, end + 0.0004),
-                )
-            )
-        done = slots * (turn + 1)
-        tracing.sampled(Sample(1001.0 + turn, slots - turn % 2, slots, done, 0, 0.4 + turn / 40, 0.0008, 0, 0))
-    clock.now = 1001.0 + turns
-    tracing.close()
-    return check_file(path).events
+            meta = {"key": f"task-{slot}/{turn}", "agent": "my_agent", "timing": {"total_s": 0.905, "tree": tree()}}
+            meta["finished_at"] = begun_s + turn + 0.023 * slot + 0.905
+            if failed:
+                failures.append({**meta, "boundary": "model", "error": "HTTP 500"})
+            else:
+                rows.append({"output": [], "response": {}, "reward": 1.0, "meta": meta})
+        load = {"in_flight": slots - turn % 2, "limit": slots, "cpu": 0.4 + turn / 40, "lag_s": 0.0008}
+        samples.append({"at": begun_s + turn + 1.0, "kept": slots * (turn + 1), "failed": 0, "pace": [], **load})
+    rollouts = path.with_name("r.jsonl")
+    for kind, lines in (("jsonl", rows), ("failures.jsonl", failures), ("samples.jsonl", samples)):
+        path.with_name(f"r.{kind}").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    assert write_trace(rollouts, path) == []
+    return check_file(path)
 
 
 class Viewers:
@@ -115,27 +89,31 @@ class Viewers:
             self.outside.append(route.request.url)
             route.abort()
 
-    def keep_screenshot(self, name: str) -> None:
-        keep_screenshot(self.page, name)
-
-
-@pytest.fixture(scope="module")
-def wheel() -> Path:
-    return pulled()
-
 
 @pytest.fixture
-def viewers(wheel: Path, tmp_path: Path) -> Iterator[Viewers]:
-    with served(wheel, tmp_path) as url, browser() as chromium:
+def viewers(tmp_path: Path) -> Iterator[Viewers]:
+    with served(pulled(), tmp_path) as url, browser() as chromium:
         yield Viewers(chromium, url)
 
 
-def by_phase(events: list[Event], phase: str) -> list[Event]:
-    return [event for event in events if event["ph"] == phase]
-
-
-def named(events: list[Event], what: str) -> dict[int, str]:
-    return {event["pid"]: event["args"]["name"] for event in events if event["name"] == what}
+def shown(events: list[Event]) -> Json:
+    """What a viewer must show of these events."""
+    by_phase = {phase: [event for event in events if event["ph"] == phase] for phase in "XC"}
+    named = {what: [event for event in events if event["name"] == what] for what in ("process_name", "thread_name")}
+    failed = sum(event["name"] == "failed rollout" for event in by_phase["X"])
+    return {
+        "slices": Counter(event["name"] for event in by_phase["X"]),
+        "processes": {event["pid"]: event["args"]["name"] for event in named["process_name"]},
+        "tracks": sorted((event["pid"], event["tid"], event["args"]["name"]) for event in named["thread_name"]),
+        "counters": Counter(event["name"] for event in by_phase["C"]),
+        "flows": {
+            ("rollout", "my_agent"): 48 - failed,
+            ("failed rollout", "my_agent"): failed,
+            ("model", "policy_model"): 96,
+            ("tool:calculator", "calculator"): 48,
+            ("judge", "judge_model"): 48,
+        },
+    }
 
 
 CATAPULT_READS = """
@@ -167,38 +145,24 @@ async (url) => {
 """
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_the_viewer_of_chrome_tracing_shows_all_of_it_and_warns_of_nothing(
-    viewers: Viewers, tmp_path: Path, name: str
-) -> None:
-    events = write_trace(tmp_path / name)
+def test_the_viewer_of_chrome_tracing_shows_all_of_it_and_warns_of_nothing(viewers: Viewers, tmp_path: Path) -> None:
+    name = "trace.json.gz"
+    events = draw(tmp_path / name)
 
     viewers.page.goto(f"{viewers.url}/{CATAPULT}")
     viewers.page.wait_for_function("typeof tr === 'object' && document.readyState === 'complete'")
     seen = viewers.page.evaluate(CATAPULT_READS, f"/traces/{name}")
-    viewers.keep_screenshot(f"catapult-{name}.png")
+    keep_screenshot(viewers.page, "catapult.png")
 
-    assert seen["warnings"] == []
-    assert seen["unfinished"] == 0
-    assert Counter(seen["slices"]) == Counter(event["name"] for event in by_phase(events, "X"))
-    assert dict(seen["processes"]) == named(events, "process_name")
-    tracks = [(event["pid"], event["tid"], event["args"]["name"]) for event in events if event["name"] == "thread_name"]
-    assert sorted(map(tuple, seen["tracks"])) == sorted(tracks)
-    assert dict(seen["counters"]) == Counter(event["name"] for event in by_phase(events, "C"))
-    assert Counter(map(tuple, seen["flows"])) == expected_flows(48)
-    assert viewers.errors == []
-    assert viewers.outside == []
-
-
-def expected_flows(rollouts: int) -> dict[tuple[str, str], int]:
-    failed = len([1 for turn in range(12) for slot in range(4) if (turn + slot) % 7 == 3])
-    return {
-        ("rollout", "my_agent"): rollouts - failed,
-        ("failed rollout", "my_agent"): failed,
-        ("model", "policy_model"): 2 * rollouts,
-        ("tool:calculator", "calculator"): rollouts,
-        ("judge", "judge_model"): rollouts,
-    }
+    assert (seen["warnings"], seen["unfinished"]) == ([], 0)
+    assert {
+        "slices": Counter(seen["slices"]),
+        "processes": dict(seen["processes"]),
+        "tracks": sorted(map(tuple, seen["tracks"])),
+        "counters": dict(seen["counters"]),
+        "flows": Counter(map(tuple, seen["flows"])),
+    } == shown(events)
+    assert (viewers.errors, viewers.outside) == ([], [])
 
 
 QUERY = """
@@ -231,39 +195,18 @@ def opened(viewers: Viewers, name: str) -> Any:
     return lambda sql: [tuple(row) for row in viewers.page.evaluate(QUERY, sql)]
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_perfetto_shows_all_of_it_and_counts_no_fault(viewers: Viewers, tmp_path: Path, name: str) -> None:
-    events = write_trace(tmp_path / name)
+def test_perfetto_shows_all_of_it_and_counts_no_fault(viewers: Viewers, tmp_path: Path) -> None:
+    events = draw(tmp_path / "trace.json.gz")
 
-    ask = opened(viewers, name)
-    viewers.page.get_by_text("collector").first.dispatch_event("click")
-    viewers.page.evaluate("window.waitForPerfettoIdle()")
-    viewers.keep_screenshot(f"perfetto-{name}.png")
+    ask = opened(viewers, "trace.json.gz")
+    keep_screenshot(viewers.page, "perfetto.png")
 
     assert ask(FAULTS) == []
-    assert dict(ask("select name, count(*) from slice where dur > 0 group by 1")) == Counter(
-        event["name"] for event in by_phase(events, "X")
-    )
-    assert ask("select count(*) from slice where name in ('trace start', 'trace end')") == [(2,)]
-    assert dict(ask("select pid, name from process where pid > 0")) == named(events, "process_name")
-    tracks = [(event["pid"], event["tid"], event["args"]["name"]) for event in events if event["name"] == "thread_name"]
-    assert sorted(ask(TRACKS)) == sorted(tracks)
-    assert dict(ask(COUNTS)) == Counter(
-        f"{event['name']} {next(iter(event['args']))}" for event in by_phase(events, "C")
-    )
-    assert {(source, target): count for source, target, count in ask(FLOWS)} == expected_flows(48)
+    assert {
+        "slices": dict(ask("select name, count(*) from slice where dur > 0 group by 1")),
+        "processes": dict(ask("select pid, name from process where pid > 0")),
+        "tracks": sorted(ask(TRACKS)),
+        "counters": {name.rpartition(" ")[0]: count for name, count in ask(COUNTS)},
+        "flows": {(source, target): count for source, target, count in ask(FLOWS)},
+    } == shown(events)
     assert viewers.errors == []
-
-
-def test_perfetto_opens_a_trace_whose_writer_was_killed(viewers: Viewers, tmp_path: Path) -> None:
-    events = write_trace(tmp_path / "whole.json")
-    data = (tmp_path / "whole.json").read_bytes()
-    cut = data[: data.index(b'"task-2/7"')]
-    (tmp_path / "cut.json").write_bytes(cut)
-    rollouts = cut.count(b'"name":"write"')
-
-    ask = opened(viewers, "cut.json")
-
-    assert 0 < rollouts < 48
-    assert ask("select count(*) from slice where name = 'write'") == [(rollouts,)]
-    assert len(by_phase(events, "X")) > ask("select count(*) from slice")[0][0] > 14 * rollouts

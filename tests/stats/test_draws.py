@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -21,18 +21,6 @@ def test_pass_at_k_and_pass_hat_k_equal_counting_every_draw():
                 draws = list(combinations(tries, k))
                 assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws))
                 assert pass_hat_k(n, passed, k) == pytest.approx(sum(map(all, draws)) / len(draws))
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_over_all_outcomes_the_estimates_average_to_what_k_fresh_tries_do(k: int):
-    n, chance = 5, 0.3
-    at, hat = 0.0, 0.0
-    for outcome in product((0, 1), repeat=n):
-        passed = sum(outcome)
-        weight = chance**passed * (1 - chance) ** (n - passed)
-        at += weight * pass_at_k(n, passed, k)
-        hat += weight * pass_hat_k(n, passed, k)
-    assert (at, hat) == (pytest.approx(1 - (1 - chance) ** k), pytest.approx(chance**k))
 
 
 def majority_by_hand(votes: list[Vote], k: int) -> float:
@@ -55,8 +43,3 @@ def test_majority_at_k_equals_voting_in_every_draw(votes: list[Vote]):
     counted = ballot(votes)
     for k in range(1, len(votes) + 1):
         assert majority_at_k(counted, k) == pytest.approx(majority_by_hand(votes, k)), k
-
-
-def test_the_largest_ballot_there_is_takes_no_time():
-    votes = [(1 + place % 12, place % 3 == 0) for place in range(32)]
-    assert 0 < majority_at_k(ballot(votes), 16) < 1

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import DEADLINE_S
-from planted import clean, write
+
+from tests.support.patience import DEADLINE_S
+from tests.support.planted import clean, write
 
 COMMANDS = """
 import sys

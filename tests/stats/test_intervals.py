@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from math import inf, sqrt
 
 import numpy as np
 import pytest
-from simulated import NUMBERS, ROWS, SHARES, STUDENT_3, Sample, coverage, number, paired_number, paired_share
+from scipy.special import stdtrit
 
+from tests.support.simulated import (
+    NUMBERS,
+    ROWS,
+    SHARES,
+    Sample,
+    coverage,
+    number,
+    paired_number,
+    paired_share,
+)
 from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS, mean_interval, paired_interval, student, unpaired_interval
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.7062), (7, 2.36462), (30, 2.04227), (10**6, 1.95997)])
-def test_student_s_t_has_the_quantiles_of_the_printed_tables(freedom: int, quantile: float):
-    assert student(0.975, freedom) == pytest.approx(quantile, abs=1e-5)
 
 
 def test_the_interval_of_a_share_is_wilson_s():
@@ -24,10 +28,20 @@ def test_the_interval_of_a_share_is_wilson_s():
     assert scaled == (pytest.approx(10 * 0.5313 - 5, abs=1e-3), pytest.approx(10 * 0.8881 - 5, abs=1e-3))
 
 
-def test_the_interval_of_symmetric_numbers_is_student_s():
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_the_interval_of_symmetric_numbers_is_student_s(level: float):
     values = [float(place) for place in range(-15, 16)]
-    reach = student(0.975, 30) * sqrt(31 * 32 / 12 / 31)
-    assert mean_interval(values, [1] * 31, 0.95) == (pytest.approx(-reach), pytest.approx(reach))
+    reach = student((1 + level) / 2, 30) * sqrt(31 * 32 / 12 / 31)
+    assert mean_interval(values, [1] * 31, level) == (pytest.approx(-reach), pytest.approx(reach))
+    assert student(0.975, 30) == pytest.approx(2.04227, abs=1e-5)  # as printed tables have it
+
+
+@pytest.mark.parametrize("freedom", [1, 1.5, 4, 9.7, 30, 1234.5, 1e6, 1e9])
+def test_student_s_quantiles_are_those_of_scipy(freedom: float):
+    for share in (0.75, 0.9, 0.975, 0.995, 0.9995):
+        assert student(share, freedom) == pytest.approx(
+            float(stdtrit(freedom, share)), rel=1e-5 if freedom > 1e6 else 1e-9
+        )
 
 
 def test_rare_large_values_make_an_interval_longer_on_their_side_and_at_most_three_times_as_long():
@@ -42,16 +56,6 @@ def test_rare_large_values_make_an_interval_longer_on_their_side_and_at_most_thr
 def test_a_number_that_few_tasks_have_another_value_of_has_no_interval():
     assert mean_interval([0.0] * 31 + [1.0, 2.0, 5.0] * 3, [1] * 40, 0.95) is None
     assert mean_interval([0.0] * 30 + [1.0, 2.0, 5.0] * 3 + [1.0], [1] * 40, 0.95) is not None
-
-
-def test_a_higher_level_is_a_longer_interval():
-    values = [float(place % 7) for place in range(60)]
-    lengths = []
-    for level in (0.5, 0.8, 0.95, 0.99):
-        low, high = mean_interval(values, [1] * 60, level) or (0.0, 0.0)
-        lengths.append(high - low)
-    assert lengths == sorted(lengths)
-    assert lengths[0] > 0
 
 
 def test_where_there_is_nothing_to_say_there_is_no_interval():
@@ -82,23 +86,12 @@ def test_a_difference_of_other_tasks_adds_the_distances_of_both_sides():
     )
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1.0, 1e150, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_no_scale_is_too_small_or_too_large(scale: float):
     values = [float(place * place % 31) for place in range(40)]
     low, high = mean_interval(values, [1] * 40, 0.95) or (0.0, 0.0)
     scaled = mean_interval([value * scale for value in values], [1] * 40, 0.95)
     assert scaled == (pytest.approx(low * scale, rel=1e-9), pytest.approx(high * scale, rel=1e-9))
-
-
-def test_the_order_of_tasks_does_not_change_the_last_digit():
-    chance = random.Random(7)
-    tasks = [(chance.lognormvariate(0, 2), chance.choice((1, 3, 8))) for _ in range(700)]
-    seen = set()
-    for _ in range(5):
-        chance.shuffle(tasks)
-        values, weights = [value for value, _ in tasks], [weight for _, weight in tasks]
-        seen.add((mean_interval(values, weights, 0.95), paired_interval(values, 0.95, furthest=None)))
-    assert len(seen) == 1
 
 
 def pooled(rounds: int, *samples: object) -> float:
@@ -108,7 +101,7 @@ def pooled(rounds: int, *samples: object) -> float:
     return sum(held for held, _ in counted) / sum(printed for _, printed in counted)
 
 
-@pytest.mark.parametrize(("tasks", "rounds"), [(10, 400), (30, 300), (100, 150)])
+@pytest.mark.parametrize(("tasks", "rounds"), [(10, 400), (100, 150)])
 def test_intervals_of_shares_rates_and_their_differences_hold_the_truth_as_often_as_they_say(tasks: int, rounds: int):
     held = pooled(rounds, *(lambda draw, one=ROWS[name]: one(draw, tasks) for name in SHARES))
     assert 0.93 <= held <= 0.97
@@ -118,16 +111,6 @@ def test_intervals_of_shares_rates_and_their_differences_hold_the_truth_as_often
 def test_intervals_of_numbers_and_their_differences_hold_the_truth_as_often_as_they_say(tasks: int, rounds: int):
     held = pooled(rounds, *(lambda draw, one=one: one(draw, tasks) for name, one in ROWS.items() if name not in SHARES))
     assert 0.93 <= held <= 0.97
-
-
-@pytest.mark.slow
-def test_intervals_over_thousands_of_tasks_hold_the_truth_as_often_as_they_say():
-    assert 0.93 <= pooled(30, *(lambda draw, one=one: one(draw, 3000) for one in ROWS.values())) <= 0.97
-
-
-def test_heavy_tails_on_both_sides_do_not_make_intervals_too_short():
-    held = pooled(700, *(lambda draw, kind=kind: number(draw, 20, 1, kind) for kind in ("Laplace", STUDENT_3)))
-    assert 0.94 <= held <= 0.975
 
 
 def test_two_runs_of_one_model_are_called_different_as_rarely_as_the_level_says():

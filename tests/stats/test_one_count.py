@@ -12,20 +12,19 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import clean, write
-from viewing import page_at, viewing, wait_for
 
-from velodrome.checks import Checks
+from tests.support.planted import clean, write
+from tests.support.viewing import page_at, viewing, wait_for
+from velodrome.checks import Checks, read_checks
 from velodrome.cli.main import main
 from velodrome.index import Index, Query, Sort
 from velodrome.profiling.profile import Profile
-from velodrome.profiling.profile_file import read_profile
 from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import encode
 from velodrome.stats.group import MetricsSettings
-from velodrome.stats.groups import RunReading, read_groups
+from velodrome.stats.groups import RunReading
 from velodrome.stats.metrics import read_metrics, read_shards
 
 Capture = pytest.CaptureFixture[str]
@@ -37,13 +36,9 @@ ROWS = [
     b'{"reward":1,"count":' + b"9" * 400 + b"}",
     b'{"reward":"high","meta":{"key":"s/0"}}',
     b'{"reward":[1],"response":[1],"meta":{"key":"s/1"}}',
-    b'{"reward":1,"response":"text"}',
-    b'{"reward":1,"output":"text"}',
     b'{"reward":1,"output":["text",null,5]}',
     b'{"reward":1,"output":[{"role":"assistant","tool_calls":7}]}',
-    b'{"reward":1,"usage":[1]}',
-    b'{"reward":1,"usage":{"total_tokens":"many"}}',
-    b'{"reward":1,"meta":7}',
+    b'{"reward":1,"usage":[1],"meta":7}',
     b'{"reward":1,"meta":{"key":"no repeat","timing":"soon","finished_at":"now"}}',
     b'{"reward":1,"meta":{"key":["a/0"],"timing":{"total_s":NaN},"finished_at":Infinity}}',
     b'{"responses_create_params":[1]}',
@@ -88,7 +83,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of every kind of line, of which so many are `KEPT`."""
     good = [encode(row)[:-1] for row in clean(GOOD, 2)]
     path = tmp_path_factory.mktemp("hostile") / "r.jsonl"
-    lines = [*good[:2], *ROWS[:9], *OTHERS, *ROWS[9:], *hostile_numbers(), *good[2:], TORN]
+    lines = [*good[:2], *ROWS[:6], *OTHERS, *ROWS[6:], *hostile_numbers(), *good[2:], TORN]
     path.write_bytes(b"\n".join(lines))
     return path
 
@@ -105,20 +100,17 @@ def no_constant(name: str) -> None:
         (["compare", "FILE", "FILE", "--json"], ["a", "rollouts/kept"]),
         (["check", "FILE", "--json", "--fail-on", "never"], ["rollouts"]),
         (["profile", "FILE", "--json"], ["rows"]),
-        *((["export", name, "FILE", "--to", "TO", "--overwrite"], ["rollouts"]) for name in ("sft", "grpo", "parquet")),
-        (["show", "FILE", "--all"], None),
+        (["export", "grpo", "FILE", "--to", "TO"], ["rollouts"]),
+        (["export", "parquet", "FILE", "--to", "TO"], ["rollouts"]),
     ],
-    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
+    ids=lambda value: "-".join(value[:2]),
 )
 def test_every_verb_counts_the_same_rollouts(
-    hostile: Path, tmp_path: Path, words: list[str], counted: list[str] | None, capsys: Capture
+    hostile: Path, tmp_path: Path, words: list[str], counted: list[str], capsys: Capture
 ):
     names = {"FILE": str(hostile), "TO": str(tmp_path / "out")}
     assert main([names.get(word, word) for word in words]) == 0
-    out = capsys.readouterr().out
-    if counted is None:
-        return
-    result: Any = json.loads(out, parse_constant=no_constant)
+    result: Any = json.loads(capsys.readouterr().out, parse_constant=no_constant)
     count = result
     for name in counted:
         count = count[name]
@@ -135,9 +127,8 @@ def test_the_index_counts_them_too_and_an_export_says_what_it_left_out(hostile: 
         assert index.refresh().rows == KEPT
         assert len(index.page(Query.parse(""), Sort(), limit=1000).entries) == KEPT
     assert main(["export", "nemo_gym", str(hostile), "--to", str(tmp_path / "out.jsonl")]) == 0
-    result = orjson.loads(capsys.readouterr().out)
     written = len((tmp_path / "out.jsonl").read_bytes().splitlines())
-    assert (written + result["unfit"], written >= GOOD) == (KEPT, True)
+    assert (written + orjson.loads(capsys.readouterr().out)["unfit"], written >= GOOD) == (KEPT, True)
 
 
 def test_every_page_of_the_viewer_shows_the_file_with_the_same_count(hostile: Path):
@@ -147,41 +138,14 @@ def test_every_page_of_the_viewer_shows_the_file_with_the_same_count(hostile: Pa
         assert f"{KEPT} kept + 0 failed" in words
         for page in PAGES:
             words = page_at(client, f"/run/r{page}").words
-            assert " inf " not in words, page
-            assert " nan " not in words, page
+            assert (" inf " in words, " nan " in words) == (False, False), page
 
 
-def test_a_profile_says_how_many_of_the_rollouts_have_times(tmp_path: Path):
-    path = write(tmp_path / "r.jsonl", [*clean(GOOD, 2), *(line + b"\n" for line in ROWS)])
-    report = read_profile(path)
-    assert (report["rollouts"], report["notes"][0]) == (4, f"4 of {GOOD + len(ROWS)} rollouts have times")
-
-
-def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path, capsys: Capture):
+def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", clean(2, 1), [{"key": 5}, {"error": "x"}, {"key": "z/0", "error": "x"}])
-    assert read_metrics(path)[0]["rollouts/failed"] == 1
-    assert len(read_shards([path], lambda _: None).failed) == 1
-    assert main(["check", str(path), "--json", "--fail-on", "never"]) == 0
-    assert orjson.loads(capsys.readouterr().out)["failed"] == 1
+    counts = [read_metrics(path)[0]["rollouts/failed"], len(read_shards([path], lambda _: None).failed)]
     with closing(Index(path)) as index:
-        assert index.refresh().failed == 1
-
-
-@pytest.mark.parametrize("tokens", [b"1.5", b"1" + b"0" * 30, b'"7"', b"[1]"])
-def test_tokens_that_are_no_whole_numbers_are_left_out_by_all_that_count_them(tmp_path: Path, tokens: bytes):
-    rows = [encode(row) for row in clean(2, 1)]
-    rows[1] = rows[1].replace(b'"input_tokens":30', b'"input_tokens":' + tokens)
-    path = write(tmp_path / "r.jsonl", rows)
-    note = "usage.input_tokens: 1 of 2 rollouts have it in a wrong type; they are counted without it"
-    metrics, notes = read_metrics(path)
-    assert (metrics["tokens/input"], notes) == (30, [note])
-    grouped = read_groups([path])
-    counts = grouped["run"]["fields"]["input_tokens"]
-    assert (counts["n"], counts["mean"], grouped["notes"]) == (1, 30, [note])
-    with closing(Index(path)) as index:
-        index.refresh()
-        entries = index.page(Query.parse("input_tokens>=0"), Sort(), limit=10).entries
-        assert [entry.number for entry in entries] == [1]
+        assert [*counts, read_checks(path).failed, index.refresh().failed] == [1] * 4
 
 
 NAMES = ["reward", "output", "usage", "meta", "response", "responses_create_params", "key", "timing", "total_s", "role",

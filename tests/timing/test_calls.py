@@ -1,4 +1,4 @@
-"""The CPU clock: who is charged for what, whoever runs beside it and whenever it is read; and what tables become."""
+"""Both clocks: who is charged for what, whoever runs beside it and whenever it is read; and what tables become."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import re
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 import uvloop
-from patience import DEADLINE_S
 
+from tests.support.patience import DEADLINE_S
 from velodrome.timing.calls import Calls, is_project
 from velodrome.timing.tables import Key, Row, Table, as_callgrind, as_pstat, as_text, from_json, merged
-from velodrome.timing.wall import Wall
 
 PACKAGE = Path(__file__).parents[2] / "velodrome"
 
@@ -69,11 +67,6 @@ class Verifier:
         self.goes_on.wait(DEADLINE_S)
         self._used.append(burn(0.02))
 
-    def down(self, depth: int) -> None:
-        self._used.append(burn(0.002))
-        if depth:
-            self.down(depth - 1)
-
 
 @pytest.fixture
 def calls() -> Iterator[Calls]:
@@ -87,10 +80,7 @@ def row_of(table: Table, name: str) -> Row:
     return result
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_waits(
-    calls: Calls, run: Callable[[Any], None]
-):
+def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_waits(calls: Calls):
     verifier = Verifier()
 
     async def others() -> None:
@@ -102,7 +92,7 @@ def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_wai
         await asyncio.gather(*(verifier.verify() for _ in range(20)), others())
 
     calls.start()
-    run(main())
+    uvloop.run(main())
     calls.stop()
 
     table = calls.table()
@@ -115,14 +105,8 @@ def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_wai
 
 
 def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
-    verifier = Verifier()
-    go = threading.Event()
-
-    def early() -> None:
-        go.wait(DEADLINE_S)
-        verifier.check()
-
-    before = threading.Thread(target=early)
+    verifier, go = Verifier(), threading.Event()
+    before = threading.Thread(target=lambda: (go.wait(DEADLINE_S), verifier.check()))
     before.start()
     calls.start()
     after = threading.Thread(target=verifier.check)
@@ -133,8 +117,7 @@ def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
     calls.stop()
 
     check = row_of(calls.table(), "Verifier.check")
-    assert check.cost.ncall == 2
-    assert check.cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
+    assert (check.cost.ncall, check.cost.ttot) == (2, pytest.approx(verifier.used_s, rel=0.3))
 
 
 def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_time(calls: Calls):
@@ -147,7 +130,6 @@ def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_t
     calls.table()
     verifier.goes_on.set()
     thread.join()
-    verifier.goes_on.set()
     verifier.stop_half_way()
     calls.stop()
 
@@ -159,103 +141,64 @@ def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_t
 
 
 def test_no_call_is_missed_while_the_table_is_read_all_the_time(calls: Calls):
-    done = threading.Event()
-
     def small() -> None:
         pass
 
     def work() -> None:
-        for _ in range(50_000):
+        for _ in range(10_000):
             small()
 
-    def read() -> None:
-        while not done.is_set():
-            calls.table()
-
     calls.start()
-    reader = threading.Thread(target=read)
-    reader.start()
     workers = [threading.Thread(target=work) for _ in range(3)]
     for each in workers:
         each.start()
-    for each in workers:
-        each.join()
-    done.set()
-    reader.join()
+    while any(each.is_alive() for each in workers):
+        calls.table()
     calls.stop()
 
     name = f"{test_no_call_is_missed_while_the_table_is_read_all_the_time.__name__}.<locals>.small"
-    assert row_of(calls.table(), name).cost.ncall == 150_000
+    assert row_of(calls.table(), name).cost.ncall == 30_000
 
 
-def test_recursion_is_counted_every_time_and_its_time_once(calls: Calls):
-    verifier = Verifier()
+def test_on_the_wall_clock_a_coroutine_is_charged_what_it_waits_for_and_counts_once():
+    waited: list[float] = []
+
+    async def wait() -> None:
+        start = time.perf_counter()
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+        waited.append(time.perf_counter() - start)
+
+    async def caller() -> None:
+        await wait()
+
+    async def main() -> None:
+        await asyncio.gather(*(caller() for _ in range(5)))
+
+    calls = Calls("wall")
     calls.start()
-    verifier.down(4)
-    calls.stop()
-
-    cost = row_of(calls.table(), "Verifier.down").cost
-    assert (cost.ncall, cost.nactual) == (5, 1)
-    assert cost.ttot == pytest.approx(verifier.used_s, rel=0.3)
-    assert cost.tsub < 0.1 * cost.ttot
-
-
-def test_a_function_whose_wall_time_is_taken_too_calls_what_it_calls(calls: Calls):
-    clock = Wall()
-
-    def leaf(seconds: float) -> None:
-        burn(seconds)
-
-    def one() -> None:
-        timed_leaf(0.01)
-
-    def other() -> None:
-        timed_leaf(0.02)
-        timed_leaf(0.01)
-
-    timed_leaf = clock.timed(leaf)
-    calls.start()
-    for caller in (one, other):
-        clock.timed(caller)()
+    uvloop.run(main())
+    sorted([3, 1, 2])
     calls.stop()
 
     table = calls.table()
     rows = {key.name.rpartition(".")[2]: row for key, row in table.rows.items()}
-    result = {
-        name: {
-            key.name.rpartition(".")[2]: (cost.ncall, round(cost.ttot, 2)) for key, cost in rows[name].children.items()
-        }
-        for name in ("one", "other", "leaf", "call")
-    }
-    assert result["one"] == {"leaf": (1, 0.01), "call": (1, 0.0)}
-    assert result["other"] == {"leaf": (2, 0.03), "call": (2, 0.0)}
-    assert result["leaf"] == {"burn": (3, 0.04)}
-    assert set(result["call"]) == {"_enter", "_leave"}
-    assert rows["call"].cost.ttot < 0.005
-
-
-def test_what_is_written_in_c_has_a_row_of_its_own(calls: Calls):
-    calls.start()
-    sorted([3, 1, 2])
-    [1].count(1)
-    calls.stop()
-
-    names = {key.name for key in calls.table().rows if key.file == "~"}
-    assert {"builtins.sorted", "<method 'count' of 'list' objects>"} <= names
+    for name in ("wait", "caller"):
+        assert rows[name].cost.ncall == 5
+        assert rows[name].cost.ttot == pytest.approx(sum(waited), rel=0.1)
+    assert rows["caller"].cost.tsub < 0.1 * rows["caller"].cost.ttot
+    assert {key.name.rpartition(".")[2] for key in rows["caller"].children} >= {"wait"}
+    assert "builtins.sorted" in {key.name for key in table.rows if key.file == "~"}  # what is written in C has a row
 
 
 @pytest.mark.parametrize(
     ("file", "project"),
     [
         (PACKAGE / "resources_servers" / "math_with_judge" / "app.py", True),
-        (PACKAGE / "responses_api_models" / "openai_model" / "sse.py", True),
         (PACKAGE / "resources_servers" / "environment.py", False),
-        (PACKAGE / "serving" / "app.py", False),
         (Path(sysconfig.get_path("stdlib")) / "json" / "decoder.py", False),
-        (Path(sysconfig.get_path("purelib")) / "sympy" / "core.py", False),
         ("/somewhere/.venv/lib/python3.12/site-packages/velodrome/resources_servers/mine.py", False),
         ("/somewhere/project/resources_servers/mine/app.py", True),
-        ("<frozen importlib._bootstrap>", False),
         ("~", False),
     ],
 )
@@ -300,30 +243,13 @@ def test_the_text_has_the_columns_of_the_documentation_and_the_project_first():
     ]
 
 
-def test_a_table_is_the_same_after_a_way_as_json():
-    data = orjson.loads(orjson.dumps(made().as_json()))
-    assert from_json(data).rows == made().rows
-    assert data["rows"][0] == {
-        "file": "/srv/env/app.py",
-        "line": 10,
-        "name": "Mine.verify",
-        "project": True,
-        "ncall": 4,
-        "nactual": 4,
-        "tsub": 0.5,
-        "ttot": 18.0,
-        "tavg": 4.5,
-        "children": [[1, 4, 4, 2.0, 17.5]],
-    }
-
-
 def test_tables_add_up_row_by_row_and_call_by_call():
-    total = merged("cpu", [made(), made(ncall=6, machinery=False)])
+    sent = from_json(orjson.loads(orjson.dumps(made().as_json())))  # as it comes from another process
+    total = merged("cpu", [sent, made(ncall=6, machinery=False)])
     verify, check = row_of(total, "Mine.verify"), row_of(total, "check")
     assert (verify.cost.ncall, verify.cost.tsub, verify.cost.ttot, verify.cost.tavg) == (10, 1.0, 36.0, 3.6)
     assert (check.cost.ncall, verify.children[check.key].ttot) == (10, 35.0)
     assert row_of(total, "loads").cost.ncall == 8
-    assert merged("cpu", []).rows == {}
 
 
 def test_the_pstat_file_is_read_by_the_standard_library(tmp_path: Path):
@@ -344,15 +270,8 @@ def test_the_callgrind_file_has_every_function_with_its_own_cost_and_its_calls()
     head, *blocks = as_callgrind(made(), "mine").split("\n\n")
     assert head.startswith("# callgrind format\nversion: 1\n")
     assert {"positions: line", "events: ns", "summary: 18000000000"} <= set(head.splitlines())
-    assert blocks[0].splitlines() == [
-        "fl=/srv/env/app.py",
-        "fn=Mine.verify",
-        "10 500000000",
-        "cfl=/srv/env/app.py",
-        "cfn=check",
-        "calls=4 30",
-        "10 17500000000",
-    ]
+    own = ["fl=/srv/env/app.py", "fn=Mine.verify", "10 500000000"]
+    assert blocks[0].splitlines() == [*own, "cfl=/srv/env/app.py", "cfn=check", "calls=4 30", "10 17500000000"]
     assert [block.splitlines()[1:3] for block in blocks[1:]] == [
         ["fn=check", "30 2000000000"],
         ["fn=loads", "299 15000000000"],

@@ -27,8 +27,5 @@ def test_a_file_name_that_is_no_utf_8_is_told_by_escapes():
         "files": [shown, "b"],
         shown: {"deep": [shown, 1, None, None, True]},
     }
-
-
-def test_what_is_no_json_is_still_refused():
     with pytest.raises(TypeError):
         printed_json({"a": object()})

@@ -7,13 +7,10 @@ import io
 from velodrome.timing.screen import columns, fitted, paragraphs, screen_width
 
 
-def test_a_line_is_wrapped_between_words_below_its_last_column():
+def test_a_line_is_wrapped_between_words_below_its_last_column_and_a_wider_word_stays_whole():
     text = "name     some words that go on and on\n  velo: x"
     assert fitted(text, 24) == "name     some words that\n         go on and on\n  velo: x"
     assert fitted(text, None) == text
-
-
-def test_a_word_that_is_wider_than_the_screen_stays_whole():
     path = "/a/long/path/that/nobody/can/break.jsonl"
     assert fitted(f"see {path} now", 20).splitlines() == ["see", f"  {path}", "  now"]
 

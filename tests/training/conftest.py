@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from small_run import Reference
-
+    from tests.support.small_run import Reference
     from velodrome.training.loop import TrainingResult
 
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """A finished small run with core `mlp` or `lstm`. Read it or copy it; do not change it."""
-    from small_run import trained
+    from tests.support.small_run import trained
 
     made: dict[str, TrainingResult] = {}
     base: Path = tmp_path_factory.mktemp("reference")

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from velodrome.errors import InputError
 from velodrome.training.assignments import apply, assign, parse
-from velodrome.training.other_names import ELSEWHERE
 from velodrome.training.settings import (
     ActionSupervisedAndCriticConfig,
     ProfilerSettings,
@@ -35,14 +31,9 @@ def problems_of(values: dict[str, str], **more: Any) -> list[str]:
 
 def test_words_become_a_mapping_and_a_value_may_hold_anything():
     problems: list[str] = []
-    words = ["run=a", "trainer.batch_size=1_024", "env.name=gymnasium:A=B", 'trainer.profiler={"a": 1}', "x="]
-    assert parse(words, problems) == {
-        "run": "a",
-        "trainer.batch_size": "1_024",
-        "env.name": "gymnasium:A=B",
-        "trainer.profiler": '{"a": 1}',
-        "x": "",
-    }
+    words = ["trainer.batch_size=1_024", "env.name=gymnasium:A=B", 'profiler={"a": 1}', "x="]
+    meant = {"trainer.batch_size": "1_024", "env.name": "gymnasium:A=B", "profiler": '{"a": 1}', "x": ""}
+    assert parse(words, problems) == meant
     assert problems == []
 
 
@@ -50,15 +41,8 @@ def test_every_malformed_word_is_reported():
     problems: list[str] = []
     words = ["run", "=3", "+run=a", "--seed=1", "a..b=1", "seed=1", "seed=2", "a b=1"]
     assert parse(words, problems) == {"seed": "1"}
-    assert [line.partition(":")[0] for line in problems] == [
-        "'run'",
-        "'=3'",
-        "'+run=a'",
-        "'--seed=1'",
-        "'a..b=1'",
-        "seed is given twice",
-        "'a b=1'",
-    ]
+    places = ["'run'", "'=3'", "'+run=a'", "'--seed=1'", "'a..b=1'", "seed is given twice", "'a b=1'"]
+    assert [line.partition(":")[0] for line in problems] == places
     assert "write seed=…" in problems[3]
 
 
@@ -66,18 +50,13 @@ def test_every_malformed_word_is_reported():
     ("name", "text", "value"),
     [
         ("trainer.total_timesteps", "5_000", 5000),
-        ("trainer.total_timesteps", "1e6", 1_000_000),
         ("trainer.total_timesteps", "64.0", 64),
-        ("trainer.total_timesteps", "+7", 7),
         ("trainer.profiler.enabled", "True", True),
         ("evaluator.evaluate_local", "false", False),
         ("trainer.learning_rate", "3e-4", 3e-4),
         ("trainer.learning_rate", "1", 1.0),
-        ("ppo.value_coef", "1_000", 1000.0),
         ("ppo.learning_rate", "none", None),
-        ("policy.core", "lstm", "lstm"),
         ("run", "2026", "2026"),
-        ("output.train_dir", "True", "True"),
     ],
 )
 def test_a_value_is_typed_by_the_setting_it_is_for(name: str, text: str, value: Any):
@@ -95,7 +74,18 @@ def test_a_value_is_typed_by_the_setting_it_is_for(name: str, text: str, value: 
         ("policy.core", ["LSTM", "", "1"]),
         ("run", ["", "a b", "../up", ".hidden", "a" * 101, "a\n"]),
         ("output.train_dir", ["a\0b", "a\udcff"]),
-        ("env.name", ["extractor_hob_30", "extractor_hub_7", "gym:CartPole-v1", "gymnasium:"]),
+        (
+            "env.name",
+            [
+                "memory:0",
+                "memory:x",
+                "memory:1001",
+                "extractor_hob_30",
+                "extractor_hub_7",
+                "gym:CartPole-v1",
+                "gymnasium:",
+            ],
+        ),
     ],
 )
 def test_what_would_lose_something_or_is_out_of_range_is_refused_in_one_line(name: str, texts: list[str]):
@@ -106,30 +96,15 @@ def test_what_would_lose_something_or_is_out_of_range_is_refused_in_one_line(nam
         assert len(line) < 250
 
 
-@settings(max_examples=50)
-@given(st.text(max_size=30))
-def test_no_text_at_all_gets_past_its_type(text: str):
-    try:
-        result = value_of("ppo.update_epochs", text)
-    except InputError:
-        return
-    assert (type(result), 1 <= result <= 100) == (int, True)
-
-
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("trainer.profiler.enabeld", "trainer.profiler.enabled"),
-        ("trainer.profilr.enabled", "trainer.profiler.enabled"),
         ("total_timesteps", "trainer.total_timesteps"),
         ("value_coef", "supervised.value_coef or ppo.value_coef"),
         ("trainer.batch_size.more", "trainer.batch_size"),
-        ("superviced", "supervised"),
         ("supervised_step", "supervised_steps"),
         ("lr", "trainer.learning_rate"),  # names of stable-baselines3 and CleanRL
-        ("ppo.ent_coef", "ppo.entropy_coef"),
-        ("n_envs", "num_envs"),
-        ("n_steps", "trainer.batch_size (agent steps per rollout"),
         ("batch_size", "trainer.minibatch_size (agent steps per gradient) or trainer.batch_size"),
     ],
 )
@@ -137,11 +112,6 @@ def test_an_unknown_key_is_answered_with_the_nearest_at_any_depth(name: str, nea
     (line,) = problems_of({name: "1"}, arguments=["supervised_steps", "num_envs"])
     assert line.startswith(f'unknown key "{name}"')
     assert nearest in line.replace('"', "").partition("did you mean ")[2]
-
-
-def test_every_name_offered_for_one_from_elsewhere_is_a_setting():
-    names = {leaf.name for leaf in leaves(PLAIN)}
-    assert {ours.partition(" ")[0] for ours in ELSEWHERE.values()} <= names
 
 
 def test_a_group_is_given_as_an_object_and_changes_only_what_it_names():
@@ -161,11 +131,6 @@ def test_every_mistake_is_reported_with_its_full_name():
     assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True)), lines
 
 
-def test_a_minibatch_larger_than_the_batch_is_refused():
-    (line,) = problems_of({"trainer.batch_size": "64"})
-    assert line.startswith("trainer.minibatch_size: ")
-
-
 def test_a_class_that_a_recipe_has_put_in_stays_and_the_settings_given_are_not_changed():
     class Mine(ActionSupervisedAndCriticConfig):
         profiled: bool = True
@@ -176,7 +141,3 @@ def test_a_class_that_a_recipe_has_put_in_stays_and_the_settings_given_are_not_c
     assert changed.supervised == Mine(steps=64, patience=5)
     assert before.supervised.steps == 0
     assert '"patience":5' in changed.model_dump_json()
-
-
-def test_every_setting_has_a_description():
-    assert [leaf.name for leaf in leaves(PLAIN) if not leaf.field.description] == []

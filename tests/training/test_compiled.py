@@ -5,16 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from patience import DEADLINE_S
 
-from velodrome.training.kernels.compiled import kernel
+from tests.support.patience import DEADLINE_S
 
 KERNEL = """
 from beside import step
-from velodrome.training.kernels.compiled import kernel
+from velodrome.training.compiled import kernel
 
 @kernel
 def twice(x):
@@ -23,7 +21,7 @@ def twice(x):
 print(twice(1))
 """
 BESIDE = """
-from velodrome.training.kernels.compiled import inner
+from velodrome.training.compiled import inner
 
 @inner
 def step(x):
@@ -48,9 +46,3 @@ def test_a_change_in_the_file_beside_a_kernel_is_seen(tmp_path: Path):
         kept = sorted(path.parent.parent.name for path in tmp_path.rglob("*.nbi"))
         results.append((done.stdout.strip(), len(kept)))
     assert results == [("4", 1), ("22", 2)]
-
-
-def test_a_kernel_that_cannot_be_cached_is_compiled():
-    names: dict[str, Any] = {}
-    exec("def twice(x):\n    return x * 2", names)  # in no file, so numba has nowhere to cache it
-    assert kernel(names["twice"])(21) == 42

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from velodrome.training.envs.interface import ActionSpace
-from velodrome.training.network.distributions import Categorical, Gaussian, bounded, picked
+from velodrome.training.network.distributions import Categorical, Gaussian, bounded
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 
@@ -43,7 +42,7 @@ def probabilities(logits: Tensor, sizes: tuple[int, ...], mask: Tensor) -> dict[
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), sizes=SIZES, masked=st.booleans())
 def test_choices_have_the_probabilities_and_entropy_of_all_whole_actions_counted_out(
     seed: int, rows: int, sizes: tuple[int, ...], masked: bool
@@ -63,29 +62,6 @@ def test_choices_have_the_probabilities_and_entropy_of_all_whole_actions_counted
         assert plain[tuple(sampled[row].reshape(-1).tolist())] == pytest.approx(log_probs[row].exp().item(), rel=1e-4)
         assert plain[tuple(mode[row].reshape(-1).tolist())] == pytest.approx(max(plain.values()), rel=1e-4)
         assert entropy[row].item() == pytest.approx(-sum(p * math.log(p) for p in plain.values() if p), abs=1e-4)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**31), rows=st.integers(1, 30), options=st.integers(1, 9))
-def test_an_option_is_the_one_whose_share_the_number_falls_into(seed: int, rows: int, options: int) -> None:
-    logits = 3 * torch.randn(rows, options, generator=generator(seed))
-    uniform = torch.rand(rows, generator=generator(seed + 1))
-    below = torch.softmax(logits.double(), 1).cumsum(1)
-
-    actions = picked(logits.log_softmax(1), uniform)
-
-    ends = below.gather(1, actions.unsqueeze(1)).squeeze(1)
-    starts = ends - torch.softmax(logits.double(), 1).gather(1, actions.unsqueeze(1)).squeeze(1)
-    assert ((starts - 1e-5 <= uniform) & (uniform <= ends + 1e-5)).all()
-
-
-def test_an_option_without_probability_is_never_picked_even_by_the_first_or_last_number() -> None:
-    for size in (4, 9, 33):
-        logits = torch.randn(2000, size, generator=generator(size))
-        logits[:, [0, -1]] = -math.inf
-        for number in (0.0, 0.5, 1 - 2**-24):
-            actions = picked(logits.log_softmax(1), torch.full((2000,), number))
-            assert ((actions > 0) & (actions < size - 1)).all()
 
 
 def test_a_masked_option_is_never_taken_in_a_million_draws_though_the_policy_wants_it() -> None:
@@ -114,37 +90,19 @@ def test_the_gradient_of_masked_options_is_zero_and_nothing_is_infinite() -> Non
     assert (logits.grad[mask] != 0).any()
 
 
-def test_samples_come_as_often_as_they_are_likely_and_from_the_generator_alone() -> None:
-    policy = Categorical(torch.tensor([0.0, 1.0, 2.0]).expand(50_000, 3), (3,))
-    before = torch.get_rng_state()
-
-    actions, again = (policy.sample(generator(3))[0] for _ in range(2))
-
-    shares = torch.bincount(actions, minlength=3) / len(actions)
-    torch.testing.assert_close(shares, torch.softmax(torch.tensor([0.0, 1.0, 2.0]), 0), rtol=0, atol=0.01)
-    assert torch.equal(actions, again)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**31), rows=st.integers(1, 8), numbers=st.integers(1, 5))
-def test_a_gaussian_is_torchs(seed: int, rows: int, numbers: int) -> None:
-    outputs = torch.randn(rows, 2 * numbers, generator=generator(seed))
+def test_a_gaussian_is_torchs() -> None:
+    rows, numbers = 50_000, 3
+    outputs = torch.randn(1, 2 * numbers, generator=generator(1)).expand(rows, 2 * numbers)
     ours = Gaussian(outputs)
     theirs = torch.distributions.Normal(outputs[:, :numbers], outputs[:, numbers:].exp())
 
-    actions, log_probs = ours.sample(generator(seed + 1))
+    actions, log_probs = ours.sample(generator(2))
 
     torch.testing.assert_close(log_probs, theirs.log_prob(actions).sum(1), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(1), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.mode(), theirs.mean)
-
-
-def test_a_gaussians_samples_have_its_mean_and_deviation() -> None:
-    outputs = torch.tensor([1.0, -2.0, math.log(0.5), math.log(3.0)]).expand(100_000, 4)
-    actions, _ = Gaussian(outputs).sample(generator())
-    torch.testing.assert_close(actions.mean(0), torch.tensor([1.0, -2.0]), rtol=0, atol=0.05)
-    torch.testing.assert_close(actions.std(0), torch.tensor([0.5, 3.0]), rtol=0.02, atol=0)
+    torch.testing.assert_close(actions.mean(0), theirs.mean[0], rtol=0.02, atol=0.05)
+    torch.testing.assert_close(actions.std(0), theirs.stddev[0], rtol=0.02, atol=0)
 
 
 def test_numbers_reach_the_environment_within_their_bounds_and_one_means_the_bound() -> None:
@@ -158,18 +116,3 @@ def test_numbers_reach_the_environment_within_their_bounds_and_one_means_the_bou
     expected = [[-2.0, 0.0, -7.0, 1.0], [0.0, 5.0, 0.0, 1.0], [2.0, 10.0, 7.0, 7.0], [2.0, 0.0, 9.0, 9.0]]
     assert taken.tolist() == expected
     assert bounded(torch.tensor([3, 1]), ActionSpace((4,))).tolist() == [3, 1]
-
-
-@pytest.mark.parametrize(
-    ("space", "shape", "dtype", "width"),
-    [
-        (ActionSpace((5,)), (), "int64", 5),
-        (ActionSpace((3, 2)), (2,), "int64", 5),
-        (ActionSpace(low=(-1.0,), high=(1.0,)), (1,), "float32", 1),
-    ],
-)
-def test_an_action_space_says_what_one_action_looks_like(
-    space: ActionSpace, shape: tuple[int, ...], dtype: str, width: int
-) -> None:
-    assert (space.shape, space.dtype, space.width, space.continuous) == (shape, dtype, width, not space.sizes)
-    np.zeros(space.shape, space.dtype)

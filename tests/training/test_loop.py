@@ -1,36 +1,27 @@
-"""The loop: phases, what a run leaves, and that observing it never changes a weight."""
+"""The loop: phases, what a run leaves, evaluations, and that observing it never changes a weight."""
 
 from __future__ import annotations
 
-import io
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
-from patience import DEADLINE_S
-from small_run import Reference, copied, metrics, same, small, trained, weights
 
+from tests.support.patience import DEADLINE_S
+from tests.support.small_run import Reference, copied, metrics, same, small, trained, weights
+from tests.training.test_time_account import Terminal
 from velodrome.errors import InputError, StorageError, TrainError
 from velodrome.training.envs.make import make_env
+from velodrome.training.evaluate import Evaluation
 from velodrome.training.loop import roll_out, run_training
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.dashboard import Dashboard
 from velodrome.training.run.session import make_session
-from velodrome.training.run.train_folder import run_folder
 from velodrome.training.schedule import phase_at
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def quiet(_: str) -> None:
@@ -43,22 +34,13 @@ def test_a_run_goes_through_both_phases_and_leaves_its_folder(reference: Referen
     assert (result.step, result.finished, result.evaluation) == (1024, True, None)
     assert [line["step"] for line in lines] == list(range(64, 1025, 64))
     assert [line["phase"] for line in lines] == ["supervised"] * 8 + ["ppo"] * 8
+    taught = [line for line in lines if "teacher_return" in line]
+    assert {(line["phase"], line["episodes"]) for line in taught} == {("supervised", 2)}  # the teacher leads two of 4
+    assert sum(line["teacher_return"] for line in taught) > sum(line["rollout_return"] for line in taught)
+    assert {line["episodes"] for line in lines if line["phase"] == "ppo" and "rollout_return" in line} == {4}
     names = {path.name for path in result.folder.iterdir()}
     assert {"settings.json", "metrics.jsonl", "checkpoint_000000001024.pt"} <= names
     assert set(result.timing["phases"]) == {"supervised", "ppo"}
-
-
-def test_a_gate_inside_a_rollout_cuts_it_short(tmp_path: Path):
-    result = trained(tmp_path, supervised__steps=500, trainer__total_timesteps=700)
-    # 8 agents act at once: the first step at or after 500 is 504, after 700 it is 704.
-    assert [(line["step"], line["phase"]) for line in metrics(result.folder)][6:] == [
-        (448, "supervised"),
-        (504, "supervised"),
-        (568, "ppo"),
-        (632, "ppo"),
-        (696, "ppo"),
-        (704, "ppo"),
-    ]
 
 
 @pytest.mark.parametrize("core", ["mlp", "lstm"])
@@ -85,19 +67,16 @@ def test_timing_profiler_dashboard_evaluation_and_checkpoints_leave_the_weights_
     assert same(weights(reference(core).folder), weights(result.folder))
 
 
-def test_a_finished_run_is_not_run_again(tmp_path: Path, reference: Reference):
+def test_a_finished_run_is_not_run_again_and_evaluated_again_only_with_other_settings(
+    tmp_path: Path, reference: Reference
+):
     folder = copied(reference("mlp"), tmp_path)
     before = (folder / "metrics.jsonl").read_bytes()
     lines: list[str] = []
-    again = trained(tmp_path, lines, trainer__profiler__enabled=True)
+    again = trained(tmp_path, lines)
     assert (again.step, again.finished, again.folder, again.traces) == (1024, True, folder, [])
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert "nothing is left to train" in lines[0]
-    assert lines[1].startswith("profiler: no trace")
-
-
-def test_a_finished_run_is_evaluated_again_only_with_other_settings(tmp_path: Path, reference: Reference):
-    folder = copied(reference("mlp"), tmp_path)
     first, repeated = (trained(tmp_path, evaluator__evaluate_local=True) for _ in range(2))
     more = trained(tmp_path, evaluator__evaluate_local=True, evaluator__episodes=6)
     assert repeated.evaluation == first.evaluation
@@ -107,21 +86,10 @@ def test_a_finished_run_is_evaluated_again_only_with_other_settings(tmp_path: Pa
     assert [line["step"] for line in metrics(folder) if "evaluation" in line] == [1024, 1024]
 
 
-def test_returns_where_the_teacher_leads_are_not_the_students(tmp_path: Path):
-    lines = metrics(trained(tmp_path, trainer__total_timesteps=1_536).folder)
-    taught = [line for line in lines if "teacher_return" in line]
-    assert {line["phase"] for line in taught} == {"supervised"}
-    assert sum(line["teacher_return"] for line in taught) > sum(line["rollout_return"] for line in taught)
-    assert {line["episodes"] for line in taught} == {2}  # of 4 environments; the teacher leads the other two
-    assert all(line["episodes"] == 4 for line in lines if line["phase"] == "ppo" and "rollout_return" in line)
-
-
-@pytest.mark.parametrize(("share", "led"), [(1.0, 4), (0.0, 0), (0.25, 1), (0.75, 3)])
-def test_the_teachers_actions_are_taken_where_it_leads_and_the_students_elsewhere(
-    tmp_path: Path, share: float, led: int
-):
-    values = {"supervised__teacher_forced": share}
-    settings = small(tmp_path, **values, supervised__kickstart_coef=1, supervised__kickstart_steps=512)
+@pytest.mark.parametrize(("share", "led"), [(0.0, 0), (0.75, 3)])
+def test_the_teachers_actions_are_taken_where_it_leads(tmp_path: Path, share: float, led: int):
+    values = {"supervised__kickstart_coef": 1, "supervised__kickstart_steps": 512}
+    settings = small(tmp_path, supervised__teacher_forced=share, **values)
     for step, leads in ((0, led), (512, 0)):  # the teacher is asked in both phases, and leads in the first
         run = make_session(settings, tmp_path, quiet)
         phase = phase_at(settings, step)
@@ -142,22 +110,15 @@ def test_a_teacher_that_is_kept_is_asked_and_counts_in_the_loss(tmp_path: Path, 
     assert 0.2 < kept[0]["loss"] - alone[0]["loss"] < 1.2  # half of a cross-entropy of about log 5
 
 
-def test_a_teacher_that_is_only_kept_is_there_from_the_start(tmp_path: Path):
-    kept = {"supervised__steps": 0, "supervised__kickstart_coef": 5, "supervised__kickstart_steps": 512}
-    lines = metrics(trained(tmp_path, trainer__total_timesteps=512, **kept).folder)
-    assert {line["phase"] for line in lines} == {"ppo"}
-    assert all(line["parts_ms"]["rollout/teacher"] > 0 for line in lines)
-
-
-@pytest.mark.parametrize(("anneal", "falls"), [(True, 1.0), (False, 0.0)])
-def test_the_learning_rate_falls_linearly_to_zero_if_annealed(tmp_path: Path, anneal: bool, falls: float):
-    values = {"trainer__anneal_lr": anneal, "trainer__learning_rate": 0.004, "ppo__learning_rate": 0.002}
+@pytest.mark.parametrize("falls", [True, False])
+def test_the_learning_rate_falls_linearly_to_zero_if_annealed(tmp_path: Path, falls: bool):
+    values = {"trainer__anneal_lr": falls, "trainer__learning_rate": 0.004, "ppo__learning_rate": 0.002}
     rates = [line["learning_rate"] for line in metrics(trained(tmp_path, **values).folder)]
     base = [0.004] * 8 + [0.002] * 8
     assert rates == pytest.approx([rate * (1 - falls * epoch / 16) for epoch, rate in enumerate(base)])
 
 
-@pytest.mark.parametrize(("target", "passes"), [(0, 4), (1e9, 4), (1e-12, 1)])
+@pytest.mark.parametrize(("target", "passes"), [(0, 4), (1e-12, 1)])
 def test_a_kl_beyond_its_target_ends_the_passes_over_a_rollout(tmp_path: Path, target: float, passes: int):
     values = {"supervised__steps": 0, "trainer__total_timesteps": 192, "ppo__target_kl": target}
     folder = trained(tmp_path, **values).folder
@@ -176,15 +137,18 @@ def test_a_student_that_reads_planes_learns_with_every_weight(tmp_path: Path):
     assert sum(entropies[-4:]) < sum(entropies[:4])
 
 
-@pytest.mark.parametrize("core", ["mlp", "lstm"])
-def test_half_precision_trains_and_is_repeatable(tmp_path: Path, reference: Reference, core: str):
-    short = {"trainer__total_timesteps": 640, "policy__core": core, "trainer__mixed_precision": True}
-    first, second = (weights(trained(tmp_path / name, **short).folder) for name in ("a", "b"))
-    assert same(first, second)
-    assert not same(first, weights(reference(core).folder))
+def test_half_precision_trains_and_is_repeatable(tmp_path: Path):
+    short = {"trainer__total_timesteps": 192, "supervised__steps": 128, "policy__core": "lstm"}
+    whole, *halves = (
+        weights(trained(tmp_path / name, trainer__mixed_precision=name != "whole", **short).folder)
+        for name in ("whole", "a", "b")
+    )
+    assert same(*halves)
+    assert {weight.dtype for weight in halves[0].values() if weight.is_floating_point()} == {torch.float32}
+    assert not same(whole, halves[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 @pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # of Python 3.13.0
 def test_a_compiled_student_learns_nearly_the_same(tmp_path: Path):
@@ -205,36 +169,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_is_good(
     assert checkpoint.checkpoints(good.folder)[-1].name == "checkpoint_000000000192.pt"
 
 
-@pytest.mark.parametrize("kept", [{"supervised__steps": 64}, {"supervised__kickstart_coef": 1}], ids=["taught", "kept"])
-def test_an_environment_without_a_teacher_is_refused_one(tmp_path: Path, kept: dict[str, object]):
-    values = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0, "supervised__kickstart_steps": 64, **kept}
-    with pytest.raises(InputError, match=r"gymnasium:CartPole-v1: has no teacher.*supervised.steps=0"):
-        trained(tmp_path, **values)
-    assert list(tmp_path.iterdir()) == []
-
-
-class Odd(gymnasium.Env[np.ndarray, int]):
-    """No reward is a number."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        return np.zeros(2, np.float32), float("nan"), False, False, {}
-
-
-def test_an_error_before_the_first_rollout_names_the_run_and_leaves_nothing(tmp_path: Path):
-    gymnasium.register("Odd-v0", Odd)
-    settings = small(tmp_path, env__name="gymnasium:Odd-v0", supervised__steps=0)
-    with pytest.raises(TrainError) as caught:
-        run_training(settings)
-    assert str(caught.value).startswith(f"{run_folder(settings)}: after agent step 0, gymnasium:Odd-v0 gave a reward")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_device_and_a_rollout_beyond_memory_are_mistakes_in_a_setting(tmp_path: Path):
     with pytest.raises(InputError, match=r"trainer.device=cuda"):
@@ -243,65 +177,29 @@ def test_a_missing_device_and_a_rollout_beyond_memory_are_mistakes_in_a_setting(
         make_session(small(tmp_path, trainer__batch_size=8_000_000_000_000), tmp_path, quiet)
 
 
+def test_episodes_without_an_end_are_reported_and_one_episode_has_no_standard_error():
+    assert Evaluation((3.0,), (5,), None).as_json() == {"episodes": 1, "mean_return": 3.0, "mean_length": 5.0}
+    numbers = {"episodes": 2, "mean_return": 1.5, "mean_length": 6.0, "unfinished": 1}
+    result = Evaluation((1.0, 2.0), (5, 7), None, unfinished=1).as_json()
+    assert result == {**numbers, "standard_error": pytest.approx(0.5)}
+
+
 FULL = """
 import resource, signal, sys
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 sys.path.insert(0, sys.argv[1])
-from small_run import trained
+from tests.support.small_run import trained
 trained(Path(sys.argv[2]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cold", [False, True], ids=["checkpoint", "kernels"])
-def test_a_full_disk_is_one_clear_line_and_the_run_resumes_when_there_is_room(
-    tmp_path: Path, reference: Reference, cold: bool
-):
-    environment = {**os.environ, **({"NUMBA_CACHE_DIR": str(tmp_path / "kernels")} if cold else {})}
-    command = [sys.executable, "-c", FULL, str(Path(__file__).parent), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment)
+def test_a_full_disk_is_one_clear_line_and_the_run_resumes_when_there_is_room(tmp_path: Path, reference: Reference):
+    command = [sys.executable, "-c", FULL, str(Path(__file__).parents[2]), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"velodrome.errors.{StorageError.__name__}")
     assert "cannot be written (File too large)" in last
-    if not cold:
-        assert same(weights(reference("mlp").folder), weights(trained(tmp_path).folder))
-
-
-READY = """
-import gc, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from numba.core.registry import CPUDispatcher
-from small_run import small
-from velodrome.training.loop import epoch
-from velodrome.training.run.session import make_session
-from velodrome.training.schedule import phase_at
-from velodrome.training.run.warmup import warm_up
-
-def ready():
-    kernels = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]
-    return {(each.__module__, each.__name__, len(each.signatures)) for each in kernels}
-
-folder = Path(sys.argv[2])
-pole = {"env__name": "gymnasium:CartPole-v1", "supervised__steps": 0}
-for more in ({"policy__core": "lstm"}, pole, {"policy__core": "mlp"}):
-    settings = small(folder, **more)
-    run = make_session(settings, folder, print)
-    warm_up(run, epoch)
-    before = ready()
-    for step in (0, settings.supervised.steps):
-        epoch(run, phase_at(settings, step), run.buffer.horizon)
-    run.close()
-    assert sum(count for _, _, count in before) > 0
-    print(sorted(ready() - before))
-"""
-
-
-@pytest.mark.slow
-def test_every_kernel_is_ready_before_the_first_rollout(tmp_path: Path):
-    """In a process of its own: there no other test has used a kernel."""
-    command = [sys.executable, "-c", READY, str(Path(__file__).parent), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert (done.returncode, done.stdout.splitlines()[-3:]) == (0, ["[]", "[]", "[]"]), done.stderr
+    assert same(weights(reference("mlp").folder), weights(trained(tmp_path).folder))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from math import exp, log
+from math import log
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 
@@ -44,61 +42,11 @@ def a_minibatch(seed: int, size: int, num_actions: int) -> Sample:
     }
 
 
-def by_formula(m: Sample, s: PPOSettings) -> dict[str, float]:
-    size = len(m["values"])
-    advantages = m["advantages"]
-    if s.normalize_advantages and size > 1:
-        mean = sum(advantages) / size
-        deviation = (sum((a - mean) ** 2 for a in advantages) / (size - 1)) ** 0.5
-        advantages = [(a - mean) / (deviation + 1e-8) for a in advantages]
-    result = dict.fromkeys(PPO_STATS, 0.0)
-    for b in range(size):
-        total = sum(exp(x) for x in m["logits"][b])
-        probs = [exp(x) / total for x in m["logits"][b]]
-        ratio = probs[m["actions"][b]] / exp(m["old_logprobs"][b])
-        clipped = min(max(ratio, 1 - s.clip), 1 + s.clip)
-        result["policy_loss"] -= min(ratio * advantages[b], clipped * advantages[b]) / size
-        value, old, target = m["values"][b], m["old_values"][b], m["returns"][b]
-        near = old + min(max(value - old, -s.value_clip), s.value_clip) if s.value_clip else value
-        result["value_loss"] += max((value - target) ** 2, (near - target) ** 2) / size
-        result["entropy"] -= sum(p * log(p) for p in probs) / size
-        result["approx_kl"] += (ratio - 1 - log(ratio)) / size
-        result["clip_fraction"] += (abs(ratio - 1) > s.clip) / size
-    result["loss"] = result["policy_loss"] + s.value_coef * result["value_loss"] - s.entropy_coef * result["entropy"]
-    return result
-
-
 def tensors(m: Sample) -> list[torch.Tensor]:
     made = [torch.from_numpy(np.asarray(m[name], np.int64 if name == "actions" else np.float32)) for name in NAMES]
     made[0].requires_grad_()
     made[1].requires_grad_()
     return made
-
-
-some_settings = st.builds(
-    PPOSettings,
-    clip=st.sampled_from([0.05, 0.2, 0.9]),
-    value_clip=st.sampled_from([0.0, 0.2, 1.0]),
-    value_coef=st.sampled_from([0.0, 0.5, 2.0]),
-    entropy_coef=st.sampled_from([0.0, 0.01, 1.0]),
-    normalize_advantages=st.booleans(),
-)
-
-
-@WAYS
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40), num_actions=st.integers(2, 9), s=some_settings)
-def test_the_loss_and_its_statistics_are_what_the_formula_says(
-    way: Any, seed: int, size: int, num_actions: int, s: PPOSettings
-) -> None:
-    m = a_minibatch(seed, size, num_actions)
-
-    loss, stats = way(*tensors(m), s)
-
-    result = dict(zip(PPO_STATS, stats.tolist(), strict=True))
-    assert result == pytest.approx(by_formula(m, s), rel=1e-3, abs=2e-4)
-    assert loss.item() == result["loss"]
-    assert not stats.requires_grad
 
 
 class Kept(Logger):

@@ -1,15 +1,17 @@
-"""Recipes: found by name, by file or as a function, changed by their arguments and by keys, and given a folder."""
+"""Recipes: found by name, file or function, changed by arguments, keys and losses of a user's own, given a folder."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from patience import DEADLINE_S
-from seed_003 import SEED, THINKY
 
+import velodrome
+from tests.support.seed_003 import SEED, THINKY
+from tests.support.small_run import SMALL, Reference, metrics, needs_mettagrid, same, trained, weights
+from tests.support.small_sweep import swept
 from velodrome.errors import InputError
 from velodrome.training.assignments import apply, parse
 from velodrome.training.recipes import ResolvedRun, find, make_recipe, resolve
@@ -89,10 +91,8 @@ def test_the_command_of_the_seed_gives_these_settings():
     ("name", "part"),
     [
         ("cvc.thinky_supervised", f'did you mean "{THINKY}"?'),
-        ("cartpol", 'did you mean "cartpole"?'),
         ("zzz", "--list"),
         ("cvc/thinky", "./file.py"),
-        ("./none.py", "none.py: no such file"),
         ("none.py:a", "none.py: no such file"),
         ("~nobody-of-that-name/mine.py", "~nobody-of-that-name/mine.py: no such file"),
     ],
@@ -104,6 +104,15 @@ def test_an_unknown_recipe_is_answered_with_the_nearest(name: str, part: str):
     assert part in line
 
 
+def test_a_function_is_a_recipe_with_typed_values_and_keys_are_set_over_its_arguments():
+    def mine(envs: int = 2) -> RunSettings:
+        return RunSettings(env=EnvSettings(num_envs=envs))
+
+    settings = resolve(make_recipe("mine", mine), {"envs": 8, "trainer.gamma": 0.5}).settings
+    assert (settings.env.num_envs, settings.trainer.gamma) == (8, 0.5)
+    assert resolve(make_recipe("mine", mine), {"env.num_envs": 16, "envs": 8}).settings.env.num_envs == 16
+
+
 def test_a_file_is_a_recipe_by_the_function_of_its_name_or_by_one_that_is_named(tmp_path: Path):
     path = written(tmp_path, MINE)
     assert settings_of(path, "size=40", 'names=["a", "b"]', "seed=3") == RunSettings(
@@ -113,21 +122,11 @@ def test_a_file_is_a_recipe_by_the_function_of_its_name_or_by_one_that_is_named(
     assert find(path).text == "Mine."
 
 
-def test_a_function_is_a_recipe_with_typed_values():
-    def mine(envs: int = 2) -> RunSettings:
-        return RunSettings(env=EnvSettings(num_envs=envs))
-
-    settings = resolve(make_recipe("mine", mine), {"envs": 8, "trainer.gamma": 0.5}).settings
-    assert (settings.env.num_envs, settings.trainer.gamma) == (8, 0.5)
-
-
 @pytest.mark.parametrize(
     ("function", "words", "parts"),
     [
-        ("mine", ["size=1.5"], ["size: "]),
         ("mine", ["share=x", "sise=4"], ["share: ", 'unknown key "sise"; did you mean "size"?']),
         ("mine", ["names=a"], ["names: "]),
-        ("mine", ["size=7"], ["EnvSettings: name: extractor_hub_7"]),
         ("other", [], ['"run" is required']),
         ("wrong", [], ["returns dict, not RunSettings"]),
         ("broken", [], ["EnvSettings: num_envs: "]),
@@ -186,23 +185,6 @@ def test_a_file_imports_what_lies_beside_it_and_installed_packages_take_preceden
     assert sys.path.count(str(tmp_path)) == 1
 
 
-def test_arguments_come_first_and_keys_are_set_over_them():
-    assert settings_of(THINKY, "supervised.steps=6_000", "supervised_steps=5_000").supervised.steps == 6000
-
-
-def test_mistakes_in_words_arguments_and_keys_are_reported_together():
-    words = ["seed", "num_envs=0", "trainer.profiler.enabeld=True", "supervised_step=5", "seed=-1"]
-    starts = ["'seed': ", "num_envs: ", 'unknown key "trainer.profiler.enabeld"', 'unknown key "supervised_step"']
-    lines = problems_of(THINKY, *words)
-    assert all(line.startswith(start) for line, start in zip(lines, [*starts, "seed: "], strict=True)), lines
-
-
-def test_a_mistake_in_a_key_hides_no_unknown_mission():
-    lines = problems_of(THINKY, "base_missions=extractor_hob_30", "trainer.gamma=2")
-    assert 'did you mean "extractor_hub_30"?' in lines[0]
-    assert lines[1].startswith("trainer.gamma: ")
-
-
 METHOD_3 = """
 from metta.rl.loss.action_supervised_and_critic{which} import ActionSupervisedAndCriticConfig
 from velodrome.training.settings import RunSettings
@@ -224,28 +206,90 @@ def test_a_recipe_that_imports_the_profiled_settings_differs_in_what_is_printed_
     assert isinstance(settings.supervised, ActionSupervisedAndCriticConfig)
 
 
-def python(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code, *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+def test_without_the_source_tree_a_recipe_that_imports_metta_learns_what_to_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in [name for name in sys.modules if name.startswith("metta.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "metta", None)
+    with pytest.raises(InputError, match=r"velodrome\.training\.settings"):
+        find(written(tmp_path, METHOD_3.format(which="")))
 
 
-def test_a_real_metta_package_is_never_hidden_by_ours(tmp_path: Path):
-    (tmp_path / "metta" / "rl").mkdir(parents=True)
-    (tmp_path / "metta" / "__init__.py").write_text("theirs = True\n")
-    paths = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; sys.path.append({str(tmp_path)!r})"
-    done = python(f"{paths}; import metta; print(metta.theirs)")
-    assert (done.stdout, done.stderr) == ("True\n", "")
+LANDER = {"env__name": "gymnasium:LunarLander-v3", "supervised__steps": 0}
+METTAGRID = {"env__name": "mettagrid:extractor_hub", "supervised__steps": 0}
 
 
-MAIN = "import sys; sys.modules[sys.argv[1]] = None\nfrom velodrome.cli.main import main; sys.exit(main(sys.argv[2:]))"
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("tensorboard", "tensorboard", lambda folder, _: trained(folder, output__tensorboard=True)),
+        ("tensorboard", "tensorboard", lambda folder, _: swept(folder, more={"output.tensorboard": True})),
+        ("wandb", "wandb", lambda folder, _: trained(folder, output__wandb=True)),
+        ("optuna", "sweep", lambda folder, _: swept(folder, method="tpe")),
+        ("Box2D", "box2d", lambda folder, _: trained(folder, **LANDER)),
+        pytest.param("mettagrid", "mettagrid", lambda folder, _: trained(folder, **METTAGRID), marks=needs_mettagrid),
+        ("onnxruntime", "onnx", lambda folder, policy: policy.export(folder / "x.onnx")),
+    ],
+)
+def test_without_a_package_one_line_says_what_to_install_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: Reference, package: str, extra: str, use: Any
+):
+    policy = velodrome.load_policy(reference("mlp").folder)
+    monkeypatch.setitem(sys.modules, package, None)
+    users = ("gymnasium.envs.box2d", "mettagrid.", "velodrome.training.envs.mettagrid_env")
+    for name in [name for name in sys.modules if name.startswith(users)]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(InputError, match=rf"^[^\n]*velodrome\[{extra}\][^\n]*$"):
+        use(tmp_path, policy)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_source_tree_a_recipe_that_imports_metta_learns_what_to_import(tmp_path: Path):
-    path = written(tmp_path, METHOD_3.format(which=""))
-    done = python(MAIN, "metta", "train", path, "--dry-run")
-    assert done.returncode == 2
-    assert path in done.stderr
-    assert "velodrome.training.settings" in done.stderr
+OWN_LOSS = """
+from pydantic import Field
+from velodrome.training.losses import Loss
+from velodrome.training.settings import LossSettings, LossTerm, RunSettings
+
+class SquareSettings(LossSettings):
+    coef: float = Field(0.0, ge=0, description="weight")
+    start: int = Field(640, ge=0, description="first agent step")
+
+    def terms(self, name, start, total):
+        yield LossTerm(name, f"{__name__}:Square", self, self.start, total)
+
+class Square(Loss):
+    reports = ("square",)
+
+    def __call__(self, batch, policy, values_B, step):
+        square = values_B.square().mean()
+        return self.term.settings.coef * square, square.detach().reshape(1)
+
+def mine() -> RunSettings:
+    return RunSettings(run="small", losses={"square": SquareSettings()})
+"""
+
+
+def test_a_recipe_adds_a_loss_of_its_own_with_settings_a_range_and_a_metric(tmp_path: Path, reference: Reference):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_LOSS)
+    values = {**SMALL, "output.train_dir": str(tmp_path)}
+    idle, active = (velodrome.train(str(path), **{**values, "losses.square.coef": coef}) for coef in (0, "1e1"))
+    for result in (idle, active):
+        lines = metrics(result.folder)
+        assert [line["step"] for line in lines if "square" in line] == list(range(704, 1025, 64))
+        assert [line["phase"] for line in lines] == ["supervised"] * 8 + ["ppo"] * 8
+    assert same(weights(idle.folder), weights(reference("mlp").folder))
+    assert not same(weights(active.folder), weights(idle.folder))
+    assert metrics(active.folder)[-1]["square"] < metrics(idle.folder)[-1]["square"]
+    assert idle.folder != active.folder
+
+
+@pytest.mark.parametrize("words", [{}, {"supervised_steps": 5000}, {"supervised_steps": 20_000, "num_envs": 4}])
+def test_the_recipes_train_more_agent_steps_between_evaluations_than_an_evaluation_has(words: dict[str, int]):
+    for name, episode in ((THINKY, 2 * 256 * 4), ("cartpole", 500), ("lunar_lander", 1000 // 4)):  # agent steps each
+        run = find(name).function(**(words if name == THINKY else {}))
+        between = run.evaluator.epoch_interval * run.trainer.batch_size
+        assert between > run.evaluator.episodes * episode, name
 
 
 def test_the_folder_is_the_name_and_eight_digits_of_what_decides_the_weights():
@@ -256,14 +300,5 @@ def test_the_folder_is_the_name_and_eight_digits_of_what_decides_the_weights():
         name, _, text = word.partition("=")
         assert digest(apply(settings, {name: text})) != digest(settings)
     assert digest(apply(settings, {"ppo.value_coef": "1"})) == digest(apply(settings, {"ppo.value_coef": 1.0}))
-
-
-def test_a_longer_run_and_another_output_are_the_same_run():
-    first = RunSettings()
-    later = apply(first, {"trainer.total_timesteps": "5e6", "output.dashboard": "false", "output.train_dir": "a"})
-    assert run_folder(later) == Path("a") / run_folder(first).name
-
-
-def test_a_home_folder_of_nobody_is_a_mistake():
-    with pytest.raises(InputError, match=r"output.train_dir=~nobody-of-that-name/a"):
-        run_folder(apply(RunSettings(), {"output.train_dir": "~nobody-of-that-name/a"}))
+    later = apply(settings, {"trainer.total_timesteps": "5e6", "output.dashboard": "false", "output.train_dir": "a"})
+    assert run_folder(later) == Path("a") / run_folder(settings).name

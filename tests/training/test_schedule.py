@@ -6,23 +6,10 @@ from collections import Counter
 
 import pytest
 
-from velodrome.errors import InputError
 from velodrome.training.assignments import apply
 from velodrome.training.recipes.cvc.thinky_supervised_to_ppo import thinky_supervised_to_ppo
-from velodrome.training.schedule import (
-    PlannedPhase,
-    conflicts,
-    horizon,
-    make_plan,
-    phase_at,
-    rollout_steps,
-)
-from velodrome.training.settings import (
-    ActionSupervisedAndCriticConfig,
-    EnvSettings,
-    RunSettings,
-    TrainerSettings,
-)
+from velodrome.training.schedule import PlannedPhase, conflicts, horizon, make_plan, phase_at, rollout_steps
+from velodrome.training.settings import ActionSupervisedAndCriticConfig, EnvSettings, RunSettings, TrainerSettings
 
 
 def settings(**values: object) -> RunSettings:
@@ -40,10 +27,7 @@ def test_a_step_belongs_to_the_phase_of_the_next_action():
     facts = [(each.name, each.asks_teacher, each.until) for each in (phase_at(run, step) for step in (0, 99, 100, 150))]
     assert facts == [("supervised", True, 100), ("supervised", True, 100), ("ppo", True, 150), ("ppo", False, 400)]
     assert [term.name for term in phase_at(run, 100).terms] == ["ppo", "kickstart"]
-
-
-def test_a_kickstart_without_steps_lasts_as_long_as_ppo():
-    run = settings(supervised__steps=100, supervised__kickstart_coef=0.5, trainer__total_timesteps=400)
+    run = apply(run, {"supervised.kickstart_steps": 0})  # as long as PPO
     assert [(phase_at(run, step).asks_teacher, phase_at(run, step).until) for step in (100, 399)] == [(True, 400)] * 2
 
 
@@ -51,11 +35,8 @@ def test_a_kickstart_without_steps_lasts_as_long_as_ppo():
     ("args", "batch"),
     [
         ({}, 65_536),  # an episode of 64 x 4 agents
-        ({"supervised_steps": 0}, 65_536),
         ({"supervised_steps": 5_000}, 512),  # ten rollouts of it
-        ({"supervised_steps": 5_000, "num_envs": 16}, 512),
         ({"num_envs": 16}, 16_384),
-        ({"num_envs": 1024}, 65_536),
         ({"num_envs": 65_536, "agents": 2}, 131_072),  # one step of all
         ({"supervised_steps": 1, "num_envs": 1, "agents": 1}, 1),
     ],
@@ -65,11 +46,6 @@ def test_a_rollout_of_the_recipe_is_an_episode_or_a_tenth_of_a_short_supervised_
     assert run.trainer.batch_size == batch
     assert run.trainer.minibatch_size == max(1, min(512, batch // 2))
     assert (run.supervised.kickstart_coef > 0) == (run.supervised.steps > 0)
-
-
-def test_a_batch_that_is_not_a_multiple_of_the_agents_is_refused_with_those_near_it():
-    with pytest.raises(InputError, match=r"trainer.batch_size=500.* 64 agents.*448 or 512"):
-        horizon(settings(trainer__batch_size=500), 64)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +81,6 @@ def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
     [
         ({}, []),
         ({"supervised__steps": 1024}, ["no PPO phase"]),
-        ({"policy__core": "lstm", "trainer__bptt_horizon": 8}, []),
-        ({"trainer__bptt_horizon": 5}, []),
         ({"policy__core": "lstm"}, ["trainer.batch_size=1024 would allow 16"]),
         ({"policy__core": "lstm", "trainer__bptt_horizon": 3}, ["2 x 3 and a rest of 2"]),
         ({"supervised__kickstart_coef": 1, "supervised__kickstart_steps": 100}, ["ppo 612 -> 640"]),
@@ -129,17 +103,9 @@ def test_settings_that_an_environment_does_not_know_are_noted():
     ("values", "places"),
     [
         ({"env__name": "extractor_hub_8", "env__agents": 9, "trainer__batch_size": 432}, ["env.agents"]),
-        ({"env__name": "extractor_hub_8", "env__agents": 8}, []),
         ({"env__name": "gymnasium:CartPole-v1", "supervised__steps": 64}, ["gymnasium:CartPole-v1"]),
         ({"env__name": "gymnasium:CartPole-v1", "supervised__kickstart_steps": 9}, []),
-        (
-            {
-                "env__name": "mettagrid:arena",
-                "supervised__kickstart_coef": 1,
-            },
-            ["mettagrid:arena"],
-        ),
-        ({"env__agents": 3, "env__num_envs": 7}, ["trainer.batch_size=512"]),
+        ({"env__agents": 3, "env__num_envs": 7}, ["trainer.batch_size=512: not a multiple of the 21 agents"]),
     ],
 )
 def test_settings_that_cannot_be_trained_together_are_known_before_anything_is_made(

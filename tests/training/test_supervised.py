@@ -56,7 +56,3 @@ def test_the_loss_its_statistics_and_its_gradient_are_what_the_formula_says(
 
 def test_a_weight_falls_along_a_line_and_stays_at_its_end() -> None:
     assert [annealed(1.0, 0.5, done, 100) for done in (0, 50, 100, 150)] == [1.0, 0.75, 0.5, 0.5]
-
-
-def test_a_line_of_no_length_is_its_end() -> None:
-    assert annealed(1.0, 0.25, 0, 0) == 0.25

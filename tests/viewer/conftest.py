@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
 from starlette.testclient import TestClient
-from viewing import viewing
 
-from velodrome.profiling.profile_file import read_profile
+from tests.support.made_runs import make_run
+from tests.support.viewing import viewing
+from velodrome.profiling.profile import read_profile
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 
-import pytest
-from drawn_markup import DATA, GIF, JPEG, PNG, WEBP, classes, parsed, png, tags
-
-from velodrome.viewer.content import Attachment, attachments, code, rich_text, tool_result
-from velodrome.viewer.content.attached import MOST_ATTACHMENTS, MOST_IMAGE_BYTES
+from tests.support.drawn_markup import DATA, GIF, JPEG, PNG, WEBP, classes, parsed, png, tags
+from velodrome.viewer.content.attached import MOST_ATTACHMENTS, MOST_IMAGE_BYTES, Attachment, attachments
 from velodrome.viewer.content.formula import formula
-from velodrome.viewer.content.markdown_text import MOST_TEXT
-from velodrome.viewer.content.tool_output import MOST_RESULT
+from velodrome.viewer.content.highlighting import code
+from velodrome.viewer.content.markdown_text import MOST_TEXT, rich_text
+from velodrome.viewer.content.tool_output import MOST_RESULT, tool_result
 
 
 def test_markdown_is_drawn_and_its_headings_are_below_those_of_the_page():
@@ -44,74 +42,24 @@ def test_code_is_coloured_by_the_name_of_its_language_and_every_character_is_the
     assert "y-" not in str(rich_text("```no-such-language\ndef f\n```\n"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        r"so $x^2$ is",
-        r"so $$x^2$$ is",
-        r"so \(x^2\) is",
-        r"so \[x^2\] is",
-        "so\n$$\nx^2\n- 1\n$$\n",
-        "so\n\\[\nx^2\n\\]\n",
-    ],
-)
-def test_the_forms_of_formulas_are_drawn(text: str):
-    assert {"math", "msup", "mi", "mn"} <= set(tags(rich_text(text)))
-
-
-@pytest.mark.parametrize(
-    "text", ["it costs $5 and $6", "from $5 to 6$ a day", "US$5, A$6", r"\$x\$", "a $ b $ c", "$ x $", "`$x^2$`", "$$"]
-)
-def test_prices_and_code_are_not_formulas(text: str):
-    assert "<math" not in str(rich_text(text))
-
-
-def test_a_box_is_drawn_and_lines_that_are_aligned_are_rows():
+def test_the_forms_of_formulas_are_drawn_and_prices_and_code_are_not_formulas():
+    forms = (r"so $x^2$ is", r"so $$x^2$$ is", r"so \(x^2\) is", r"so \[x^2\] is", "$$\nx^2\n- 1\n$$\n")
+    for text in (*forms, "\\[\nx^2\n\\]"):
+        assert {"math", "msup", "mi", "mn"} <= set(tags(rich_text(text))), text
     assert "boxed" in classes(rich_text(r"$\boxed{42}$"))
-    made = rich_text("\\[\\begin{aligned} a &= b \\\\ &= c \\end{aligned}\\]")
-    assert tags(made).count("mtr") == 2
-    assert tags(rich_text(r"50% of $50%$ and $\frac{1}{2}\%$")).count("math") == 2
+    assert tags(rich_text("\\[\\begin{aligned} a &= b \\\\ &= c \\end{aligned}\\]")).count("mtr") == 2
+    prices = ("it costs $5 and $6", "from $5 to 6$ a day", "US$5, A$6", r"\$x\$", "a $ b $ c", "$ x $", "`$x^2$`", "$$")
+    assert [text for text in prices if "<math" in str(rich_text(text))] == []
 
 
-@pytest.mark.parametrize(
-    "latex",
-    [
-        r"\href{javascript:alert(1)}{x}",
-        r"\style{color:red}{x}",
-        r"\class{x}{y}",
-        r"\def\a{\a\a}\a",
-        r"\newcommand{\a}{b}",
-        r"\verb|<b>|",
-        "{" * 100 + "x" + "}" * 100,
-        "x" * 2001,
-        r"\frac{",
-        r"\left( x",
-        "x_1_2",
-        r"\begin{matrix",
-        " ",
-    ],
-)
-def test_a_formula_that_could_do_more_than_show_itself_or_is_broken_is_shown_as_its_source(latex: str):
-    assert formula(latex) is None
-    if latex.strip() and len(latex) < 500:
-        assert " ".join(latex.split()) in " ".join("".join(parsed(rich_text(f"see \\({latex}\\) here")).text).split())
-
-
-def test_nothing_in_a_formula_is_hidden_coloured_moved_or_markup():
-    latex = (
-        r"\phantom{secret} \color{white}{pale} \text{<script>alert(1)</script>&lt;i&gt;} \raise9em{up} \hspace{99em}"
-    )
-    page = parsed(formula(latex))
-    assert "secret" in "".join(page.text)
-    assert "<script>alert(1)</script>" in "".join(page.text).replace("\xa0", " ")
-    assert {name for _, attrs in page.tags for name in attrs} <= {"display", "stretchy", "width"}
-    assert not any("99" in (value or "") for _, attrs in page.tags for value in attrs.values())
-
-
-def test_references_and_footnotes_stay_where_they_are_written():
-    page = parsed(rich_text("**x** [a][1] [^2]\n\n[1]: https://x.org/kept\n[^2]: a note\n"))
-    assert page.links() == ["https://x.org/kept"]
-    assert page.words == "x [a][1] [^2] [1]: https://x.org/kept [^2]: a note"
+def test_a_formula_that_could_do_more_than_show_itself_or_is_broken_is_shown_as_its_source():
+    harmful = (r"\href{javascript:alert(1)}{x}", r"\style{color:red}{x}", r"\class{x}{y}", r"\def\a{\a\a}\a")
+    harmful += (r"\newcommand{\a}{b}", r"\verb|<b>|")
+    broken = (r"\frac{", r"\left( x", "x_1_2", r"\begin{matrix")
+    for latex in harmful + broken:
+        assert formula(latex) is None, latex
+        assert latex in " ".join("".join(parsed(rich_text(f"see \\({latex}\\) here")).text).split())
+    assert [formula(latex) for latex in ("{" * 100 + "x" + "}" * 100, "x" * 2001, " ")] == [None] * 3
 
 
 def test_plain_text_is_left_plain():
@@ -120,59 +68,40 @@ def test_plain_text_is_left_plain():
 
 
 LINKS = [
-    ("[a](https://x.org/y)", "https://x.org/y", ""),
-    ("[a](HTTP://x.org)", "HTTP://x.org", ""),
-    ("<https://x.org>", "https://x.org", ""),
+    ("[a](HTTP://x.org/y)", "HTTP://x.org/y", ""),
     ("see https://x.org/a_b_c(d).", "https://x.org/a_b_c(d", ""),
-    ("[me](mailto:a@x.org)", "mailto:a@x.org", ""),
     ("<a@x.org>", "mailto:a@x.org", ""),
     ("[https://good.org](https://evil.example/)", "https://evil.example/", "(evil.example)"),
     ("[good.org](https://good.org.evil.example/)", "https://good.org.evil.example/", "(good.org.evil.example)"),
-    ("[good.org/x](https://good.org/y)", "https://good.org/y", ""),
     ("https://good.org@evil.example/", "https://good.org@evil.example/", "(evil.example)"),
     ("[support@good.org](mailto:x@evil.example)", "mailto:x@evil.example", "(x@evil.example)"),
     ("![cat](https://x.org/cat.png)", "https://x.org/cat.png", "(image at x.org)"),
 ]
 
 
-@pytest.mark.parametrize(("text", "target", "said"), LINKS)
-def test_a_link_leads_where_it_says_or_says_where_it_leads(text: str, target: str, said: str):
-    page = parsed(rich_text(text))
-    assert [link.rstrip("/") for link in page.links()] == [target.rstrip("/")]
-    assert ("(" in page.words.replace("(d", "")) == bool(said)
-    assert said in page.words
+def test_a_link_leads_where_it_says_or_says_where_it_leads():
+    for text, target, said in LINKS:
+        page = parsed(rich_text(text))
+        assert [link.rstrip("/") for link in page.links()] == [target.rstrip("/")]
+        assert ("(" in page.words.replace("(d", ""), said in page.words) == (bool(said), True), text
 
 
 def test_json_is_a_tree_that_says_its_sizes_and_keeps_numbers_and_repeated_keys():
-    text = (
-        '{"a": 1.10, "a": 12345678901234567890123, "list": ['
-        + ", ".join(map(str, range(340)))
-        + '], "deep": {"x": {"y": ["'
-        + "w" * 80
-        + '"]}}}'
-    )
+    text = f'{{"a": 1.10, "a": 12345678901234567890123, "list": {[*range(340)]}, "deep": {{"x": ["{"w" * 80}"]}}}}'
     page = parsed(tool_result(text))
-    assert "{ 4 keys }" in page.words
-    assert "[ 340 items ]" in page.words
-    assert "1.10" in page.words
-    assert "12345678901234567890123" in page.words
+    for words in ("{ 4 keys }", "[ 340 items ]", "1.10", "12345678901234567890123"):
+        assert words in page.words
     assert [attrs for tag, attrs in page.tags if attrs.get("class") == "numbers"] != []
     assert tags(tool_result('{"answer": 42}')).count("details") == 0
+    assert "10,000 characters are left out here" in parsed(tool_result(json.dumps({"log": "x" * 30_000}))).words
 
 
-def test_a_long_string_in_json_is_folded_and_its_size_said():
-    page = parsed(tool_result(json.dumps({"log": "line\n" * 400})))
-    assert "2,000 characters" in page.words
-    assert "line\nline" in "".join(page.text)
-    huge = parsed(tool_result(json.dumps({"log": "x" * 30_000})))
-    assert "10,000 characters are left out here" in huge.words
-
-
-@pytest.mark.parametrize(
-    "text", ["", "12", "null", "{}", "[]", "{broken", "[1, 2", '{"a": NaN', "[" * 500 + "]" * 500, "text {}"]
-)
-def test_what_is_not_a_tree_is_left_plain(text: str):
-    assert tool_result(text) is None
+def test_what_is_not_a_tree_or_a_table_of_text_is_left_plain():
+    odd = ("", "12", "null", "{}", "[]", "{broken", "[1, 2", '{"a": NaN', "[" * 500 + "]" * 500, "text {}")
+    assert [text for text in odd if tool_result(text) is not None] == []
+    text = "+----+----+\n| id | no |\n+----+----+\n| 1  | 2  |\n"
+    assert "".join(parsed(tool_result(text)).text) == text
+    assert tool_result("one | two | words\nand no table\nat all") is None
 
 
 def test_the_lines_of_a_diff_have_their_kinds_also_those_that_look_like_heads():
@@ -190,53 +119,38 @@ def test_the_lines_of_a_diff_have_their_kinds_also_those_that_look_like_heads():
 
 def test_terminal_colours_are_classes_and_no_other_sequence_is_obeyed():
     text = (
-        "\x1b[1;31mred\x1b[0m \x1b[38;5;196mcube\x1b[39m \x1b[38;2;0;0;250mblue\x1b[m \x1b[7mturned\x1b[27m "
+        "\x1b[1;31mred\x1b[0m \x1b[38;5;9mcube\x1b[39m \x1b[38;2;0;0;250mblue\x1b[m \x1b[7mturned\x1b[27m "
         "\x1b[30;40mhidden\x1b[0m\x1b[8mconcealed\x1b[0m \x1b[2J\x1b]0;title\x07 \x1b[4:3mcurly"
     )
     page = parsed(tool_result(text))
     spans = [attrs["class"] for tag, attrs in page.tags if tag == "span" and attrs["class"] != "odd"]
-    assert spans == ["t-bold t-1", "t-9", "t-4", "t-inverse", "t-on-0", "t-italic t-underline"]
+    assert spans == ["t-bold t-1", "t-9", "t-inverse", "t-on-0", "t-italic t-underline"]
     assert "hidden" in page.words
     assert "concealed" in page.words
     assert "U+001B [2J U+001B ]0;title U+0007" in page.words
 
 
-def test_a_table_of_text_keeps_its_lines():
-    text = "+----+----+\n| id | no |\n+----+----+\n| 1  | 2  |\n"
-    assert "".join(parsed(tool_result(text)).text) == text
-    assert tool_result("one | two | words\nand no table\nat all") is None
+DRAWN = Attachment("image", "image", 68, DATA, note="png, 3 × 2")
+
+
+def image_at(url: str) -> dict[str, object]:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 PARTS = [
-    ({"type": "image_url", "image_url": {"url": DATA}}, Attachment("image", "image", 68, DATA, note="png, 3 × 2")),
-    ({"type": "input_image", "image_url": DATA}, Attachment("image", "image", 68, DATA, note="png, 3 × 2")),
+    (image_at(DATA), DRAWN),
+    ({"type": "input_image", "image_url": DATA}, DRAWN),
+    ({"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}}, DRAWN),
+    ({"type": "image", "data": PNG, "mimeType": "image/png"}, DRAWN),
     (
-        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}},
-        Attachment("image", "image", 68, DATA, note="png, 3 × 2"),
-    ),
-    (
-        {"type": "image", "data": PNG, "mimeType": "image/png"},
-        Attachment("image", "image", 68, DATA, note="png, 3 × 2"),
-    ),
-    (
-        {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}},
+        image_at("https://x.org/a.png"),
         Attachment("image", "x.org", href="https://x.org/a.png", note="not loaded"),
     ),
+    (image_at("https://x.org/\u202egnp"), Attachment("image", "x.org", note="not loaded")),
+    (image_at("javascript:alert(1)"), Attachment("image", "javascript:alert(1)", note="not loaded")),
     (
-        {"type": "image_url", "image_url": {"url": "https://x.org/\u202egnp"}},
-        Attachment("image", "x.org", note="not loaded"),
-    ),
-    (
-        {"type": "image_url", "image_url": {"url": "javascript:alert(1)"}},
-        Attachment("image", "javascript:alert(1)", note="not loaded"),
-    ),
-    (
-        {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}},
+        image_at("data:image/svg+xml;base64,PHN2Zz4="),
         Attachment("image", "image", 5, note="not a PNG, JPEG, GIF or WebP image"),
-    ),
-    (
-        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
-        Attachment("audio", "audio", 4, note="wav"),
     ),
     (
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
@@ -249,31 +163,25 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "expected"), PARTS)
-def test_attachments_are_named_and_only_checked_images_are_drawn(part: dict[str, object], expected: Attachment):
-    assert attachments([{"type": "text", "text": "hi"}, part]) == [expected]
-    assert attachments([{"type": "tool_result", "content": [part]}]) == [expected]
+def test_attachments_are_named_and_only_checked_images_are_drawn():
+    for part, expected in PARTS:
+        assert attachments([{"type": "text", "text": "hi"}, part]) == [expected]
+        assert attachments([{"type": "tool_result", "content": [part]}]) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (GIF, "gif, 5 × 4"),
-        (JPEG, "jpeg, 9 × 7"),
-        (WEBP, "webp, 12 × 9"),
-        (png(9000, 9000), "too large to draw: png, 9,000 × 9,000"),
-    ],
-)
-def test_images_are_known_by_their_bytes_and_measured(data: bytes, note: str):
-    (image,) = attachments({"type": "image", "data": base64.b64encode(data).decode()})
-    assert image.note == note
-    assert (image.src is None) == ("too large" in note)
-
-
-def test_an_image_that_is_too_large_or_broken_is_named_only():
+def test_images_are_known_by_their_bytes_and_measured_and_those_too_large_or_broken_are_named_only():
+    notes = {}
+    for data in (GIF, JPEG, WEBP, png(9000, 9000)):
+        (image,) = attachments({"type": "image", "data": base64.b64encode(data).decode()})
+        notes[image.note] = image.src is not None
+    assert notes == {
+        "gif, 5 × 4": True,
+        "jpeg, 9 × 7": True,
+        "webp, 12 × 9": True,
+        "too large to draw: png, 9,000 × 9,000": False,
+    }
     assert attachments({"type": "image", "data": "A" * (MOST_IMAGE_BYTES * 2)})[0].note == "too large to draw"
     assert attachments({"type": "image", "data": "not base64!"})[0].note == "not base64"
-    assert attachments({"type": "image"})[0].src is None
     assert len(attachments([{"type": "image", "data": PNG}] * 500)) == MOST_ATTACHMENTS
     for content in (None, "text", 7, [None, 7, "x", {"type": 7}, {"type": []}, {}], {"type": "image", "source": 7}):
         assert all(each.src is None for each in attachments(content))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import HOSTILE, make_run, rows_of, write
-from parsed_page import Page
 from starlette.testclient import TestClient
-from viewing import ODD, page_at, viewing
 
-from velodrome.records.people.judgements import Judgements, make_judgement, notes_file, save_judgement
+from tests.support.made_runs import HOSTILE, rows_of, write
+from tests.support.parsed_page import Page
+from tests.support.viewing import ODD, harmless, page_at, viewing
+from velodrome.records.judgements import Judgements, make_judgement, notes_file, save_judgement
 from velodrome.viewer.static_copy import write_copy
 from velodrome.viewer.viewed_file import opened
 
@@ -46,14 +46,20 @@ def test_a_plain_form_saves_and_leads_back(client: TestClient, run: Path):
     answer = client.post(FORM, data={**fields(client, place), "rating": "4", "tags": "good, lucky", "note": "a\r\nb"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{place}#judgement")
     assert said(run) == {("task-009/0", "anna"): (("good", "lucky"), "a\nb", 4)}
-    page = page_at(client, PLACE)
-    assert "anna ★★★★ ☆ good lucky a b" in page.words
-    assert "Change your judgement" in page.words
+    assert "anna ★★★★ ☆ good lucky a b" in page_at(client, PLACE).words
     assert 'value="4" checked' in client.get(PLACE).text
-    listed = page_at(client, "/run/baseline/rollouts?q=tag:lucky").words
-    assert (listed.count("task-009/0"), "finished 4 good, lucky task-009/0" in listed) == (1, True)
+    assert page_at(client, "/run/baseline/rollouts?q=tag:lucky").words.count("finished 4 good, lucky task-009/0") == 1
     client.post(FORM, data=fields(client))  # everything emptied takes it back
     assert said(run) == {}
+    before = client.get("/run/baseline/pulse").json()["version"]
+    failed = "/run/baseline/rollout/f1"
+    assert client.post(f"{failed}/judgement", data={**fields(client, failed), "tags": "flaky"}).status_code == 303
+    assert "flaky" in page_at(client, failed).words
+    assert said(run) == {("task-000/0", "anna"): (("flaky",), "", None)}
+    assert client.get("/run/baseline/pulse").json()["version"] != before
+    with notes_file(run).open("a") as stream:
+        stream.write("what is this\n")
+    assert "not a judgement; kept and not read" in page_at(client, PLACE).words
 
 
 def test_every_person_is_heard_and_each_browser_has_its_name(run: Path):
@@ -67,25 +73,15 @@ def test_every_person_is_heard_and_each_browser_has_its_name(run: Path):
         first.post(FORM, data={**fields(first), "rating": "5"})
         second.post(FORM, data={**fields(second), "rating": "1", "tags": "bad"})
         first.post(FORM, data={**fields(first), "rating": "4"})
-        expected = {("task-009/0", "anna"): ((), "", 4), ("task-009/0", "Zoë Ünal"): (("bad",), "", 1)}
-        assert said(run) == expected
-        assert 'value="bad"' in first.get(FORM).text  # a tag of one is offered to the other
-        for by in ("", " ", "x" * 61):
+        assert said(run) == {("task-009/0", "anna"): ((), "", 4), ("task-009/0", "Zoë Ünal"): (("bad",), "", 1)}
+        for by in (" ", "x" * 61):
             assert second.post("/person", data={**fields(second), "by": by}).status_code == 403
 
 
-def test_the_page_changes_its_version_when_somebody_judges(client: TestClient, run: Path):
-    before = client.get("/run/baseline/pulse").json()["version"]
-    save_judgement(run, make_judgement("task-009/0", "ben", rating=2))
-    assert client.get("/run/baseline/pulse").json()["version"] != before
-
-
-@pytest.mark.parametrize(
-    ("headers", "change", "status"),
-    [
-        ({"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}, {}, 303),
+def test_only_the_viewers_own_pages_can_change_anything(client: TestClient, run: Path):
+    form = {**fields(client), "rating": "1"}
+    for headers, change, status in (
         ({}, {"token": "guess"}, 400),
-        ({}, {"token": ""}, 400),
         ({"origin": "https://evil.example"}, {}, 403),
         ({"origin": "null"}, {}, 403),
         ({"origin": "http://127.0.0.1:81"}, {}, 403),
@@ -93,27 +89,17 @@ def test_the_page_changes_its_version_when_somebody_judges(client: TestClient, r
         ({"sec-fetch-site": "same-site"}, {}, 400),
         ({"sec-fetch-site": "none"}, {}, 400),
         ({"host": "evil.example"}, {}, 421),
-        ({"content-type": "application/json"}, {}, 415),
         ({"content-type": "text/plain"}, {}, 415),
-        ({"content-type": "multipart/form-data; boundary=x"}, {}, 415),
-    ],
-)
-def test_only_the_viewers_own_pages_can_change_anything(
-    client: TestClient, run: Path, headers: dict[str, str], change: dict[str, str], status: int
-):
-    for path in (FORM, "/person"):
-        answer = client.post(path, data={**fields(client), "rating": "1", **change}, headers=headers)
-        assert answer.status_code == (403 if path == "/person" and status == 400 else status)
-        assert (status == 303) == ("set-cookie" in answer.headers or (path == FORM and answer.status_code == 303))
-    assert bool(said(run)) == (status == 303)
-
-
-def test_only_a_post_changes_anything(client: TestClient, run: Path):
-    values = {**fields(client), "rating": "1"}
-    assert client.get(FORM, params=values).status_code == 200
-    assert client.get("/person", params=values).status_code == 405
-    assert client.put(FORM, data=values).status_code == 405
+    ):
+        answers = [client.post(path, data={**form, **change}, headers=headers) for path in (FORM, "/person")]
+        assert [answer.status_code for answer in answers] == [status, 403 if status == 400 else status], headers
+        assert "set-cookie" not in answers[1].headers
+    assert client.get(FORM, params=form).status_code == 200
+    assert client.get("/person", params=form).status_code == client.put(FORM, data=form).status_code == 405
     assert not notes_file(run).exists()
+    own = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
+    assert [client.post(path, data=form, headers=own).status_code for path in (FORM, "/person")] == [303, 303]
+    assert len(said(run)) == 1
 
 
 def test_a_token_does_not_let_other_sites_write(run: Path):
@@ -121,21 +107,16 @@ def test_a_token_does_not_let_other_sites_write(run: Path):
         assert client.post(FORM, data={"rating": "1"}).status_code == 401
         client.post("/sign-in", data={"token": "s3cret", "to": "/"})
         values = {**fields(client), "rating": "1"}
-        for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+        for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
             assert client.post(FORM, data=values, headers=headers).status_code == 400
         assert not notes_file(run).exists()
-        assert client.post(FORM, data=values, headers={"origin": "http://127.0.0.1"}).status_code == 303
-        assert len(said(run)) == 1
 
 
 def test_a_viewer_beyond_loopback_only_shows_unless_it_is_told_to_edit(run: Path):
     save_judgement(run, make_judgement("task-009/0", "ben", rating=2))
     with viewing(run, token="s3cret", host="10.0.0.5") as client:
         client.headers["authorization"] = "Bearer s3cret"
-        page = page_at(client, PLACE)
-        assert "ben ★★" in page.words
-        assert "Judge this rollout" not in page.words
-        assert "<textarea" not in client.get(PLACE).text
+        assert ("ben ★★" in page_at(client, PLACE).words, "<textarea" in client.get(PLACE).text) == (True, False)
         refused = client.post(FORM, data={"rating": "1", "key": "task-009/0"})
         assert (refused.status_code, len(said(run))) == (403, 1)
         assert client.post("/person", data={"by": "eve"}).status_code == 403
@@ -149,54 +130,43 @@ def test_a_viewer_beyond_loopback_only_shows_unless_it_is_told_to_edit(run: Path
         assert said(run)["task-009/0", "eve"] == ((), "", 1)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"rating": "9"}, "rating: '9'"),
+def test_what_was_typed_comes_back_with_the_reason(client: TestClient, run: Path):
+    for change, why in (
         ({"rating": "²"}, "rating: '²'"),
         ({"tags": "x" * 61}, "tags:"),
-        ({"by": ""}, "by:"),
         ({"note": "word " * 2100}, "note:"),
         ({"of": "another"}, "another rollout is here now"),
         ({"token": "old"}, "started again"),
-    ],
-)
-def test_what_was_typed_comes_back_with_the_reason(client: TestClient, run: Path, change: dict[str, str], why: str):
-    typed = {**fields(client), "note": "a long thought", "tags": "kept", **change}
-    answer = client.post(FORM, data=typed)
-    page = Page(answer.text)
-    assert (answer.status_code, page.unclosed) == (400, [])
-    assert why in page.words
-    assert typed["note"].strip()[:5000] in answer.text
-    assert f'value="{typed["tags"]}"' in answer.text
+    ):
+        typed = {**fields(client), "note": "a long thought", "tags": "kept", **change}
+        answer = client.post(FORM, data=typed)
+        assert (answer.status_code, why in harmless(Page(answer.text)).words) == (400, True), why
+        assert typed["note"].strip()[:5000] in answer.text
+        assert f'value="{typed["tags"]}"' in answer.text
+        assert fields(client)["token"] in answer.text  # and can be sent again
     assert not notes_file(run).exists()
-    assert fields(client)["token"] in answer.text  # and can be sent again
+    notes_file(run).mkdir()  # cannot be written
+    answer = client.post(FORM, data={**fields(client), "note": "precious"})
+    assert (answer.status_code, "precious" in answer.text) == (400, True)
 
 
 def test_too_much_is_refused_before_it_is_read(client: TestClient, run: Path):
     assert client.post(FORM, data={**fields(client), "note": "x" * 200_000}).status_code == 413
     assert client.post(FORM, data={str(n): "" for n in range(60)}).status_code == 400
     assert client.post("/run/baseline/rollout/999/judgement", data=fields(client)).status_code == 404
-    assert client.post("/run/nobody/rollout/1/judgement", data=fields(client)).status_code == 404
-
-
-def test_a_folder_that_cannot_be_written_is_one_clear_line(client: TestClient, run: Path):
-    notes_file(run).mkdir()
-    answer = client.post(FORM, data={**fields(client), "note": "precious"})
-    assert answer.status_code == 400
-    assert "baseline.notes.jsonl" in Page(answer.text).words
-    assert "precious" in answer.text
 
 
 def test_hostile_words_of_people_are_only_words(client: TestClient, run: Path):
-    save_judgement(run, make_judgement("task-009/0", HOSTILE[:60], tags=[HOSTILE[60:110]], note=HOSTILE))
+    rows = rows_of(run)
+    rows[0]["meta"]["key"] = f"{HOSTILE}/0"  # which no form can hold
+    write(run, rows)
+    save_judgement(run, make_judgement(f"{HOSTILE}/0", HOSTILE[:60], tags=[HOSTILE[60:110]], note=HOSTILE))
     client.post(FORM, data={**fields(client), "note": HOSTILE, "tags": "<b>,'\""})
+    assert len(said(run)) == 2
     for path in (PLACE, FORM, "/run/baseline/rollouts?q=judged:yes&cols=tag,note,by"):
         text = client.get(path).text
-        page = Page(text)
-        assert (page.unclosed, page.crossed) == ([], [])
+        harmless(Page(text))
         assert not any(tag in text for tag in ("<script>alert", "<img", "<svg onload", "<iframe", "<style>"))
-        assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
         assert not ODD.search(re.sub(r"<textarea.*?</textarea>", "", text, flags=re.S))
 
 
@@ -214,56 +184,11 @@ def test_a_rollout_that_was_made_again_starts_unjudged(client: TestClient, run: 
     assert [each.rating for each in Judgements(notes_file(run)).refresh()] == [5, 1]
 
 
-def test_a_key_that_no_form_can_hold_is_judged_all_the_same(tmp_path: Path):
-    row = {**rows_of(make_run(tmp_path / "x.jsonl", tasks=1, repeats=1, failed=0))[0]}
-    row["meta"]["key"] = f"{HOSTILE}/0"
-    run = write(tmp_path / "baseline.jsonl", [row])
-    with viewing(run, person="anna") as client:
-        assert client.post(FORM, data={**fields(client), "rating": "3"}).status_code == 303
-        assert "★★★" in page_at(client, PLACE).words
-        assert not ODD.search(client.get(FORM).text)
-
-
-def test_failed_attempts_can_be_judged(client: TestClient, run: Path):
-    place = "/run/baseline/rollout/f1"
-    assert client.post(f"{place}/judgement", data={**fields(client, place), "tags": "flaky"}).status_code == 303
-    assert "flaky" in page_at(client, place).words
-    assert said(run) == {("task-000/0", "anna"): (("flaky",), "", None)}
-
-
-def test_a_static_copy_shows_judgements_and_has_no_form(tmp_path: Path):
-    run = make_run(tmp_path / "baseline.jsonl", tasks=4, repeats=1, failed=0)
-    save_judgement(run, make_judgement("task-000/0", "ben", rating=2, tags="odd", note="Look here."))
+def test_a_static_copy_shows_judgements_and_has_no_form(run: Path, tmp_path: Path):
+    save_judgement(run, make_judgement("task-009/0", "ben", rating=2, tags="odd", note="Look here."))
     with opened(run) as source:
         assert write_copy(source, tmp_path / "copy", where="tag:odd").rollouts == 1
     text = (tmp_path / "copy" / "rollout-1.html").read_text()
     assert "ben ★★ ☆☆☆ odd Look here." in Page(text).words
     assert "<textarea" not in text
     assert 'action="/' not in text
-
-
-def test_other_lines_in_the_notes_file_are_named_on_the_page(client: TestClient, run: Path):
-    client.post(FORM, data={**fields(client), "rating": "3"})
-    with notes_file(run).open("a") as stream:
-        stream.write("what is this\n")
-    assert "baseline.notes.jsonl: line 2: not a judgement; kept and not read" in page_at(client, PLACE).words
-
-
-def test_a_rerun_and_its_rollout_lead_to_both_side_by_side(run: Path):
-    old = rows_of(run)[0]
-    again = {**old, "reward": 0.25, "meta": {**old["meta"], "finished_at": old["meta"]["finished_at"] + 9}}
-    again["meta"]["rerun_of"] = {"key": "task-009/0", "file": run.name, "finished_at": old["meta"]["finished_at"]}
-    new = write(run.with_name("baseline.rerun.jsonl"), [again])
-    with viewing(run, new) as client:
-        there = "/pair?a=baseline%3A1&b=baseline.rerun%3A1"
-        for place, words in {
-            PLACE: "run again (reward 0.25)",
-            "/run/baseline.rerun/rollout/1": "a rerun of baseline.jsonl",
-        }.items():
-            page = page_at(client, place)
-            assert there in page.links()
-            assert words in page.words
-        assert "run again" not in page_at(client, "/run/baseline/rollout/2").words
-        assert "0.25" in page_at(client, there).words
-    with viewing(new) as client:  # the old one is not here
-        assert "a rerun of" not in page_at(client, "/run/baseline.rerun/rollout/1").words

@@ -1,20 +1,19 @@
-"""The list of rollouts: one line each, the columns that the address names, sorted by any of them."""
+"""The lists of rollouts and of tasks: the columns, the order and the filter that the address names."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from made_runs import failure, rollout, write
 from starlette.testclient import TestClient
-from viewing import page_at, viewing
 
-Json = dict[str, Any]
+from tests.support.made_runs import failure, rollout, rows_of, write
+from tests.support.viewing import page_at, viewing
 
 CELL = re.compile(r'<td[^>]* data-label="([^"]*)"[^>]*>(.*?)</td>', re.S)
 TAG = re.compile(r"<[^>]*>")
@@ -34,9 +33,9 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def table(client: TestClient, address: str) -> list[dict[str, str]]:
+def table(client: TestClient, address: str, run: str = "r") -> list[dict[str, str]]:
     """The cells of each row, by their labels, as text."""
-    text = client.get(f"/run/r/rollouts?{address}").text
+    text = client.get(f"/run/{run}/rollouts?{address}").text
     rows = re.findall(r"<tr data-row>(.*?)</tr>", text, re.S)
     return [{label: " ".join(TAG.sub("", cell).split()) for label, cell in CELL.findall(row)} for row in rows]
 
@@ -54,16 +53,25 @@ def test_the_usual_columns_are_one_line_with_the_expected_answer_and_the_key(lis
 
 
 def test_the_address_names_the_columns_in_their_order(listed: TestClient):
+    columns = ["kind", "reward", "odd name", "pass_rate", "expected_answer", "state", "check", "tag", "rating"]
     rows = table(listed, "cols=kind,reward,odd+name,pass_rate,expected_answer,state,check,tag,rating")
-    assert list(rows[0]) == [
-        "kind", "reward", "odd name", "pass_rate", "expected_answer", "state", "check", "tag", "rating"
-    ]  # fmt: skip
+    assert list(rows[0]) == columns
     assert [(row["kind"], row["odd name"], row["pass_rate"]) for row in rows[:3]] == [
         ("a", "&lt;0&gt;", "0"),
         ("b", "&lt;1&gt;", "0"),
         ("a", "&lt;2&gt;", "1"),
     ]
     assert (rows[6]["kind"], rows[6]["state"]) == ("–", "failed")
+    assert list(table(listed, "cols=reward&sort=-length")[0]) == ["reward", "length"]  # what it is sorted by is shown
+    assert list(table(listed, "cols=reward&cols=odd+name")[0]) == ["reward", "odd name"]  # as a form sends it
+    page = page_at(listed, "/run/r/rollouts?cols=kind,knd")
+    assert 'cols: no field "knd"; did you mean "kind"' in page.words
+    boxes = [attrs for tag, attrs in page.tags if attrs.get("type") == "checkbox"]
+    assert [box["value"] for box in boxes if "checked" in box] == ["kind"]
+    assert {*columns} <= {box["value"] for box in boxes}
+    assert list(table(listed, "cols=knd")[0])[:2] == ["reward", "prompt"]
+    text = listed.get("/run/r/rollouts?cols=kind,tokens").text
+    assert text.count('<a class="link"') == text.count("<tr data-row>") == 7
 
 
 def test_the_choice_stays_on_every_way_from_the_list_and_back(listed: TestClient):
@@ -79,60 +87,21 @@ def test_the_choice_stays_on_every_way_from_the_list_and_back(listed: TestClient
     assert "cols=reward%2Ckind" in back[0]
 
 
-def test_the_chooser_is_a_form_that_sends_what_is_chosen(listed: TestClient):
-    page = page_at(listed, "/run/r/rollouts?cols=reward,kind")
-    boxes = [attrs for tag, attrs in page.tags if attrs.get("type") == "checkbox"]
-    assert {box["value"] for box in boxes if "checked" in box} == {"reward", "kind"}
-    assert {"prompt", "answer", "expected", "odd name", "check", "tag", "rating", "pass_rate", "tokens"} <= {
-        box["value"] for box in boxes
-    }
-    rows = table(listed, "cols=reward&cols=odd+name&cols=tokens")
-    assert list(rows[0]) == ["reward", "odd name", "tokens"]
-    assert page_at(listed, "/run/r/rollouts?cols=reward&cols=odd+name").words  # as a form sends it
+def test_a_filter_lists_the_tasks_with_a_matching_rollout(client: TestClient, baseline: Path):
+    tasks = Counter(row["id"] for row in rows_of(baseline) if row["reward"] < 1)
+    page = page_at(client, "/run/baseline/tasks?q=reward<1")
+    assert f"{len(tasks)} tasks have a matching rollout" in page.words
+    links = [link for link in page.links() if "task%3D" in link]
+    assert len(links) == len(tasks)
+    task = next(name for name in tasks if name in links[0])
+    assert f"{tasks[task]} rollout" in page_at(client, links[0]).words
 
 
-@pytest.mark.parametrize(
-    "column", ["reward", "kind", "odd name", "expected_answer", "key", "state", "pass_rate", "tokens"]
-)
-def test_a_list_is_sorted_by_any_column_up_and_down(listed: TestClient, column: str):
-    address = f"cols={quote(column)},key"
-    up = [row["key"] for row in table(listed, f"{address}&sort={quote(column)}")]
-    down = [row["key"] for row in table(listed, f"{address}&sort=-{quote(column)}")]
-    values = {row["key"]: row[column] for row in table(listed, address)}
-    known = [key for key in up if values[key] not in ("–", "failed") or column == "state"]
-    assert [key for key in down if key in known] == known[::-1]
-    assert len(up) == len(down) == 7
-    page = page_at(listed, f"/run/r/rollouts?{address}&sort={quote(column)}")
-    sorts = [attrs["aria-sort"] for tag, attrs in page.tags if tag == "th" and "aria-sort" in attrs]
-    assert sorts == ["ascending"]
-
-
-def test_the_field_that_a_list_is_sorted_by_is_shown(listed: TestClient):
-    assert list(table(listed, "cols=reward&sort=-length")[0]) == ["reward", "length"]
-
-
-def test_a_column_that_is_not_there_is_explained_and_left_out(listed: TestClient):
-    page = page_at(listed, "/run/r/rollouts?cols=reward,knd")
-    assert 'cols: no field "knd"; did you mean "kind"' in page.words
-    assert list(table(listed, "cols=reward,knd")[0]) == ["reward"]
-    assert list(table(listed, "cols=knd")[0])[:2] == ["reward", "prompt"]
-
-
-def test_every_row_is_a_link_whatever_its_columns(listed: TestClient):
-    for cols in ("reward", "kind,tokens", "key", ""):
-        text = listed.get(f"/run/r/rollouts?cols={cols}").text
-        assert text.count('<a class="link"') == text.count("<tr data-row>") == 7
-
-
-def test_an_expected_answer_is_found_under_any_of_its_names(tmp_path: Path):
-    row = rollout(1, 0, Random(1))
-    del row["expected_answer"]
-    for name, value, shown in (("ground_truth", "12", "12"), ("target", 104, "104"), ("answer", "x", "x")):
-        folder = tmp_path / name
-        folder.mkdir()
-        with viewing(write(folder / "r.jsonl", [row | {name: value}])) as client:
-            assert table(client, "")[0]["expected"] == shown
-    folder = tmp_path / "none"
-    folder.mkdir()
-    with viewing(write(folder / "r.jsonl", [row])) as client:
-        assert "expected" not in table(client, "")[0]
+def test_the_filter_stays_through_orders_and_pages_and_a_mistake_is_said(client: TestClient):
+    page = page_at(client, "/run/baseline/tasks?q=tools>0&sort=-n")
+    assert [link for link in page.links() if "/tasks?" in link] == [
+        f"/run/baseline/tasks?q=tools%3E0&sort={sort}" for sort in ("pass_rate", "n", "mean_reward")
+    ]
+    wrong = page_at(client, "/run/baseline/tasks?q=expected_anser:3&sort=bad")
+    assert 'filter, at 1: no field "expected_anser"; did you mean "expected_answer"?' in wrong.words
+    assert 'sort: tasks have no "bad"' in wrong.words

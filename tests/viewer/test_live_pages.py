@@ -1,19 +1,15 @@
-"""A file that grows, is cut, replaced or compressed while it is looked at, and numbers that take their time."""
+"""A file that grows, is cut, replaced or compressed while it is looked at; very many repeats, and none."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import orjson
-from made_runs import rollout, write
-from viewing import page_at, viewing, wait_for
 
-from velodrome.records.zst import pack
-from velodrome.viewer.measurements import Measurements
-
-Json = dict[str, Any]
+from tests.support.made_runs import rollout, write
+from tests.support.viewing import page_at, viewing, wait_for
 
 
 def test_a_file_that_grows_is_followed_and_the_pulse_says_so(run: Path):
@@ -48,26 +44,6 @@ def test_a_file_that_is_cut_replaced_or_gone_gives_right_pages_or_a_note(run: Pa
         wait_for(client, "/run/baseline/rollouts", "task-006/8")
 
 
-def test_a_compressed_file_is_read_the_same(tmp_path: Path):
-    rows = [rollout(task, 0, Random(task)) for task in range(5)]
-    path = tmp_path / "r.jsonl.zst"
-    path.write_bytes(b"".join(pack(orjson.dumps(row) + b"\n") for row in rows))
-    with viewing(path) as client:
-        assert "5 rollouts" in page_at(client, "/run/r/rollouts").words
-        assert client.get("/run/r/rollout/4.json").json() == rows[3]
-        with path.open("ab") as stream:
-            stream.write(pack(orjson.dumps(rollout(9, 0, Random(9))) + b"\n"))
-        assert "task-009/0" in wait_for(client, "/run/r/rollouts", "6 rollouts").words
-
-
-def test_a_large_file_is_measured_by_a_process_of_its_own(run: Path):
-    with viewing(run, measurements=Measurements(small_bytes=0)) as client:
-        page = wait_for(client, "/run/baseline", "tokens_per_s")
-    with viewing(run) as client:
-        same = wait_for(client, "/run/baseline", "tokens_per_s")
-    assert page.words.partition("Metrics")[2] == same.words.partition("Metrics")[2]
-
-
 def test_an_empty_file_has_pages_too(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", [])
     with viewing(path) as client:
@@ -75,3 +51,20 @@ def test_an_empty_file_has_pages_too(tmp_path: Path):
         assert "rollouts" in page_at(client, "/run/r/rollouts").words
         assert "Nothing failed." in page_at(client, "/run/r/failures").words
         assert "No task has a rollout yet." in page_at(client, "/run/r/tasks").words
+
+
+REPEATS = 2_105
+
+
+def test_a_task_of_thousands_of_repeats_is_counted_whole_and_every_repeat_can_be_reached(tmp_path: Path):
+    rows = []
+    for repeat in range(REPEATS):
+        row = {"output": [{"role": "assistant", "content": "x"}], "reward": float(repeat >= 2000)}
+        rows.append(row | {"meta": {"key": f"t/{repeat}", "rollout_index": repeat}})
+    with viewing(write(tmp_path / "r.jsonl", rows)) as client:
+        for since, repeats in (("", [0, 1]), ("&since=2100", [2100, 2101]), ("&since=999999", [0, 1])):
+            page = page_at(client, f"/run/r/task?id=t{since}")
+            assert "passed 105 of 2,105" in page.words
+            assert [int(each) for each in re.findall(r"repeat (\d+)", page.words)][:2] == repeats
+            assert any("since=2112" in link for link in page.links()) is False
+        assert "/run/r/task?id=t&since=12" in page.links()

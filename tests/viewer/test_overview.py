@@ -11,18 +11,21 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from made_runs import START, failure, rollout, write
 from starlette.testclient import TestClient
-from viewing import page_at, viewing, wait_for
 
+from tests.support.made_runs import START, failure, rollout, write
+from tests.support.viewing import page_at, viewing, wait_for
+from velodrome.index.pictures import Group
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
+from velodrome.viewer.pages.links import Links
+from velodrome.viewer.pages.run_charts import course
 
 Json = dict[str, Any]
 
 MARK = re.compile(r'<a href="([^"]+)" tabindex="-1" aria-label="([^"]+)">')
 ROW = re.compile(r'<tr><th scope="row"><a href="([^"]+)">([^<]*)</a></th><td class="num">([\d,]+)</td>')
-AMOUNT = re.compile(r"([\d,]+) (?:rollout|failure)s?(?: finished)?$")
+AMOUNT = re.compile(r"([\d,]+) rollouts?$")
 
 
 def messy_rows() -> list[Json]:
@@ -81,89 +84,41 @@ def amount(text: str) -> int:
 
 def test_every_bar_and_point_leads_to_as_many_rollouts_as_it_says(messy_client: TestClient):
     marks = MARK.findall(messy_client.get("/run/r").text)
-    kinds = ("reward", "mean reward", "pass@", "output tokens", "finished", "failure")
+    tables = re.findall(r'<details class="behind">.*?</details>', messy_client.get("/run/r").text, re.S)
+    assert {href for href, _ in marks} == {href for each in tables for href in re.findall(r'href="([^"]+)"', each)}
+    kinds = ("reward", "mean reward", "pass@")
     assert {kind: sum(kind in label for _, label in marks) > 1 for kind in kinds} == dict.fromkeys(kinds, True)
     assert {label: listed(messy_client, href) for href, label in marks} == {label: amount(label) for _, label in marks}
 
 
-def test_a_mark_is_in_the_table_behind_its_picture_too(messy_client: TestClient):
-    text = messy_client.get("/run/r").text
-    behind = {
-        href
-        for table in re.findall(r'<details class="behind">.*?</details>', text, re.S)
-        for href in re.findall(r'href="([^"]+)"', table)
-    }
-    assert {href for href, _ in MARK.findall(text)} == behind
-
-
-@pytest.mark.parametrize(
-    "by",
-    ["kind", "level of it", "agent", "outcome", "tool", "tokens", "total_s", "seed", "extracted_answer", "n", "check"],
-)
+@pytest.mark.parametrize("by", ["kind", "outcome", "tool", "tokens"])
 def test_rewards_by_a_field_agree_with_the_lists_and_with_the_metrics(messy_client: TestClient, messy: Path, by: str):
     address = f"/run/r?by={quote(by)}"
-    page = wait_for(messy_client, address, f"Rewards by {by}")
+    wait_for(messy_client, address, f"Rewards by {by}")
     section = messy_client.get(address).text.partition('<section id="by"')[2].partition("</section>")[0]
     rows = [(href, unescape(name), int(count.replace(",", ""))) for href, name, count in ROW.findall(section)]
-    assert len(rows) > (0 if by in ("outcome", "tool") else 1), page.words
+    assert len(rows) > (0 if by in ("outcome", "tool") else 1)
     assert [listed(messy_client, href) for href, _, _ in rows] == [count for *_, count in rows]
-    if by in ("kind", "agent", "outcome"):
+    wheres = [parse_qs(urlsplit(unescape(href)).query)["q"][0] for href, _, _ in rows]
+    assert ('kind="odd \\"\\\\" -reward:none' in wheres) == (by == "kind")  # which can be typed again
+    if by in ("kind", "outcome"):
         groups = read_groups([messy], MetricsSettings(by=by))["groups"]
         means = {each["group"]: f"{each['fields']['reward']['mean']:.3f}" for each in groups}
         shown = dict(re.findall(r'<a href="[^"]+">([^<]*)</a></th>.*?<b>([\d.]+)</b>', section))
         assert {unescape(name): mean for name, mean in shown.items()} == means
 
 
-def test_a_field_to_group_by_that_is_not_there_is_explained(messy_client: TestClient):
-    assert 'by: no field "knd"; did you mean "kind"' in page_at(messy_client, "/run/r?by=knd").words
-    assert "has too many different values" in page_at(messy_client, "/run/r?by=key").words
-    page = page_at(messy_client, "/run/r?by=%3Cscript%3E")
-    assert 'by: no field "<script>"' in page.words
-    assert [attrs for tag, attrs in page.tags if tag == "script" and "src" not in attrs] == []
-
-
-def test_the_numbers_at_the_top_are_those_of_the_metrics(messy_client: TestClient, messy: Path):
-    run = read_groups([messy])["run"]
-    reward, once = run["fields"]["reward"], run["rates"]["pass@1"]
-    words = page_at(messy_client, "/run/r").words
-    assert f"mean reward {reward['mean']:.3f} {reward['low']:.3f} to {reward['high']:.3f} (95%)" in words
-    assert f"pass@1 {once['value']:.1%} {once['low']:.1%} to {once['high']:.1%} (95%)" in words
-    assert "2 agents" in words
-    assert "model smollm2-135m" in words
-
-
-def test_a_run_in_which_tasks_have_different_numbers_of_rollouts_says_both_means(tmp_path: Path):
-    rows = [
-        rollout(task, repeat, Random(3)) | {"reward": float(task == 0)}
-        for task in (0, 1)
-        for repeat in range(3 - 2 * task)
-    ]
-    files = [write(tmp_path / f"{name}.jsonl", rows) for name in "ab"]
-    with viewing(*files) as client:
-        words = page_at(client, "/run/a").words
-        assert "is over 4 rollouts: 0.75. With every task weighed alike it is 0.5, over 2 tasks" in words
-        compared = wait_for(client, "/compare?a=a&b=b", "2 tasks are in both runs")
-    assert "reward 0.5 over all rollouts 0.75" in compared.words
-
-
-def test_numbers_given_with_the_tasks_are_described_and_not_averaged(messy_client: TestClient, messy: Path):
-    words = page_at(messy_client, "/run/r").words
-    means, given = words.partition(" Means ")[2].partition("Given with the tasks")[::2]
-    assert "seed 0 to 39, 40 values" in given
-    assert "level of it 0 to 2, 3 values" in given
-    assert not re.search(r"\bseed \d", means)
-    assert "accuracy 0." in means
-    assert "seed" in read_groups([messy])["metrics"]  # the file of metrics has every number
-
-
-def test_rows_that_do_not_say_what_was_scored_have_all_their_numbers_averaged(tmp_path: Path):
-    rows = [rollout(task, 0, Random(task)) | {"seed": task} for task in range(5)]
-    for row in rows:
-        del row["meta"]["scored"]
-    with viewing(write(tmp_path / "r.jsonl", rows)) as client:
-        words = wait_for(client, "/run/r", "tokens_per_s").words
-    assert "seed 2" in words
-    assert "Given with the tasks" not in words
+@pytest.mark.parametrize(
+    ("between", "low", "high"), [((0.0, 1.0), 0.0, 1.0), ((-1.0, 1.0), -0.1076, 1.0976)], ids=["shares", "others"]
+)
+def test_the_band_of_rewards_within_0_and_1_and_its_axis_stay_there(
+    between: tuple[float, float], low: float, high: float
+):
+    groups = [Group((at, at + 1.0), "", 20, mean, 0.06) for at, mean in enumerate((0.01, 0.5, 0.98))]
+    picture = course(groups, Links("r"), between)
+    assert picture is not None
+    assert [picture["marks"][0].low, picture["marks"][-1].high] == pytest.approx([low, high])
+    assert [float(tick) for tick in picture["ticks"]] == pytest.approx([high, (low + high) / 2, low], abs=0.01)
 
 
 def test_tools_have_their_calls_failures_and_rewards(tmp_path: Path):
@@ -177,35 +132,8 @@ def test_tools_have_their_calls_failures_and_rewards(tmp_path: Path):
     assert "calculator 6 6 1 16.7% 0.5 search 1 1 0 0" in page.words
 
 
-def test_every_finding_leads_to_all_of_its_rollouts(tmp_path: Path):
-    rows = [rollout(task, 0, Random(task)) for task in range(30)]
-    for row in rows[:12]:
-        row["response"]["content"] = row["output"][2]["content"] = ""
-    with viewing(write(tmp_path / "r.jsonl", rows)) as client:
-        page = wait_for(client, "/run/r", "show all")
-        links = [link for link in page.links() if "check%3D" in link]
-        said = [int(each) for each in re.findall(r"show all (\d+) rollout", page.words)]
-        assert [listed(client, link) for link in links] == said
-        assert 12 in said
-
-
-def test_pictures_over_time_come_from_the_profile_and_load_is_shown_where_it_is_known(messy_client: TestClient):
-    labels = [attrs.get("aria-label") or "" for tag, attrs in page_at(messy_client, "/run/r").tags if tag == "svg"]
-    assert any(label.startswith("In flight, rollouts: 16 to 16") for label in labels)
-    assert any(label.startswith("Event-loop lag, the longest: 1.0 ms") for label in labels)
-    assert any(label.startswith("Failures over time: 27") for label in labels)
-
-
 def test_a_run_without_rewards_times_or_tasks_has_no_empty_pictures(tmp_path: Path):
     row: Json = {"responses_create_params": {"input": "x"}, "response": {"content": "y"}}
     with viewing(write(tmp_path / "r.jsonl", [row])) as client:
         page = wait_for(client, "/run/r", "Metrics")
     assert [attrs for tag, attrs in page.tags if tag == "svg" and "picture" in (attrs.get("class") or "")] == []
-    assert "mean reward –" in page.words or "– mean reward" in page.words
-
-
-def test_a_filter_in_an_address_can_be_typed_again(messy_client: TestClient):
-    text = messy_client.get("/run/r?by=kind").text
-    section = text.partition('<section id="by"')[2].partition("</section>")[0]
-    wheres = [parse_qs(urlsplit(unescape(href)).query)["q"][0] for href, _, _ in ROW.findall(section)]
-    assert 'kind="odd \\"\\\\" -reward:none' in wheres

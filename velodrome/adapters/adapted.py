@@ -88,8 +88,8 @@ class AdaptedEnvironment(Component):
     async def tasks(self, limit: int) -> list[Json]:
         """The first tasks of its data set."""
         running = await self._here()
-        found = await self._asked(ToolError, lambda client: client.fetched(f"/tasks/{limit}"), running)
-        return found if isinstance(found, list) else []
+        rows = await self._asked(ToolError, lambda client: client.fetched(f"/tasks/{limit}"), running)
+        return rows if isinstance(rows, list) else []
 
     async def deferrable(self) -> bool:
         """Its sessions are gone when the process is."""

@@ -1,7 +1,8 @@
 """`velo env add`: an environment of another project becomes a folder here, with a config and example tasks.
 
 What is written is small and the user's own: a class of a few lines, whose settings are in the config. A server that
-speaks our wire needs no class: its block has a URL. Everything is tried before it is written.
+speaks our wire needs no class: its block has a URL. Everything is tried before it is written. A package gets a virtual
+environment of its own, because its pins and ours may exclude each other.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree, which
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,12 +26,71 @@ import yaml
 
 from velodrome import http
 from velodrome.adapters.adapted import AdaptedEnvironment
-from velodrome.adapters.gym_folder_copy import copy_gym_folder
+from velodrome.adapters.gym.imports import copy_gym_folder
 from velodrome.adapters.open_env import OpenEnvEnvironment
-from velodrome.adapters.virtual_environment import make_virtual_environment
 from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError
 from velodrome.settings.names import FOREIGN
+
+_KEPT = 1000
+_ERRORS = ("ERROR", "error", "×")
+_STEPS = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "Built")
+
+
+def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Callable[[str], None]) -> Path:
+    """Its interpreter, with the requirements installed. A folder that was there is made again."""
+    rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    say(f"a virtual environment in {folder} with {', '.join(requirements)}")
+    _run([sys.executable, "-P", "-m", "venv", "--without-pip", str(folder)], "cannot make a virtual environment", say)
+    constraints = folder / "constraints.txt"
+    constraints.write_text("".join(f"{line}\n" for line in _constraints()))
+    what = f"{requirements[0]} cannot be installed"
+    try:
+        _run([*_installer(folder), "-c", str(constraints), *requirements], what, say)
+    except BaseException:  # interrupted, too: half an environment is none
+        rmtree(folder, ignore_errors=True)
+        raise
+    return folder / "bin" / "python"
+
+
+def _installer(folder: Path) -> list[str]:
+    """uv where there is one, which takes seconds; else pip of this interpreter, which installs elsewhere too."""
+    beside = Path(sys.executable).with_name("uv")
+    uv = str(beside) if beside.exists() else which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--no-progress", "--python", str(folder)]
+    if find_spec("pip") is None:
+        raise InputError("there is neither uv nor pip to install with: pip install uv")
+    return [sys.executable, "-P", "-m", "pip", "--python", str(folder), "install", "--progress-bar", "off"]
+
+
+def _constraints() -> list[str]:
+    """The torch that is here, if one is: another one may bring gigabytes of CUDA."""
+    try:
+        return [f"torch=={metadata.version('torch').partition('+')[0]}"]
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _run(command: Sequence[str], what: str, say: Callable[[str], None]) -> None:
+    """Run it; its lines are the progress, and those from the first error on are the reason if it fails."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ran:
+        assert ran.stdout is not None
+        last = ""
+        reasons: list[str] = []
+        for line in ran.stdout:
+            last = line.strip()[:_KEPT] or last
+            if reasons or last.startswith(_ERRORS):
+                reasons.append(last.strip("×│╰─▶ "))
+            elif last.startswith(_STEPS):
+                say(f"  {last[:120]}")
+    if ran.returncode:
+        reason = " ".join(reasons)[:_KEPT] or last or f"exit code {ran.returncode}"
+        raise InputError(f"{what}: {reason}")
+
 
 VENVS = Path(".velodrome") / "venvs"
 _APP = '''\

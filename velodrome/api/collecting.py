@@ -16,18 +16,18 @@ from typing import Any, Literal
 import orjson
 
 from velodrome.api.call import public_call
-from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents
-from velodrome.collector.attempt import attempt
+from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents, recorded_live
+from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.collection import Surface
 from velodrome.collector.collection import collect as run_collection
 from velodrome.collector.plan import Job
-from velodrome.collector.planning.task_sources import encoded_task
 from velodrome.collector.result import Run
 from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
 from velodrome.collector.sink import refuse_output
+from velodrome.collector.tasks import encoded_task
 from velodrome.collector.verify import default_output
 from velodrome.collector.verify import verify as run_verification
-from velodrome.contracts import as_agent
+from velodrome.contracts import Model, as_agent
 from velodrome.errors import InputError, RolloutError
 from velodrome.records.task import digest, own_id, parse_task
 from velodrome.records.views import Rollout
@@ -61,8 +61,8 @@ async def collect(
     tokens_per_minute: int | None = None,
     params: Json | None = None,
     seed: int | None = None,
+    only: str | None = None,
     stop_task_when: Literal["solved", "settled"] | None = None,
-    speculate: bool = False,
     defer: bool = False,
     overwrite: bool = False,
     allow_mixed: bool = False,
@@ -93,6 +93,7 @@ async def collect(
     settings = CollectSettings.read(_fields(CollectSettings, keywords) | own, "collect")
     if settings.output is not None:
         refuse_output(settings.output, path)
+        settings = settings.model_copy(update={"output": settings.output.absolute()})  # an environment may chdir
     async with Scope():
         listed: Any = None if path is not None else tasks
         return await run_collection(settings, _agents(agent, config), listed, Surface(_reporter(progress), progress))
@@ -117,8 +118,8 @@ async def rollout(task: str | Json, agent: Any, *, verify: bool = True) -> Rollo
             if error.place is not None:
                 error.args = (f"{error} ({error.place})",)
             raise
-    assert finished.line is not None  # a failure raised
-    return Rollout(orjson.loads(finished.line))
+    assert isinstance(finished.result, Kept)  # a failure raised
+    return Rollout(orjson.loads(finished.result.line))
 
 
 @public_call
@@ -158,10 +159,19 @@ async def verify(
         raise InputError("no environment: pass a live one, or config=… with the agents of the rollouts")
     if settings.output is not None:
         refuse_output(settings.output, find_input(Path(path)))
+        settings = settings.model_copy(update={"output": settings.output.absolute()})
     live = environment is not None
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+def recorded(model: Any) -> Model:
+    """A model whose answers `collect(…, model_cache=…)` stores and gives again. Make the agent with it.
+
+    Outside such a run it is the model itself.
+    """
+    return recorded_live(model)
 
 
 def _input(path: Path) -> Path:

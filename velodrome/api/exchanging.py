@@ -8,14 +8,14 @@ from typing import Any
 from velodrome.api.call import public_call
 from velodrome.api.measuring import Rollouts
 from velodrome.api.reading import PathLike, named_files, rollout_files
-from velodrome.checks.check_field import file_checks
-from velodrome.collector.shards.merging import MergeOptions, MergeResult
-from velodrome.collector.shards.merging import merge as write_merged
+from velodrome.collector.merging import MergeOptions, MergeResult
+from velodrome.collector.merging import merge as write_merged
 from velodrome.errors import InputError
 from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.pipeline import ExportResult
 from velodrome.exchange.export.pipeline import export as write_export
+from velodrome.index.check_field import file_checks
 from velodrome.settings.names import hint
 
 
@@ -37,9 +37,9 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
 def merge(out: PathLike, rollouts: PathLike | Iterable[PathLike], *, allow_mixed: bool = False) -> MergeResult:
     """Write the rollouts of several files as one that `collect` can continue, each key once, with failures and runs.
 
-    Nothing is overwritten, and nothing is written if anything is wrong: two different rollouts with the same key, or,
-    without `allow_mixed`, rollouts made with different settings. The result counts `rollouts`, `repeated`, `failures`
-    and lines that are `left_out`, which `notes` names.
+    The first rollout of a key is taken. Nothing is overwritten, and nothing is written if anything is wrong, such as,
+    without `allow_mixed`, rollouts made with different settings. The result counts `rollouts`, those `repeated`,
+    `failures` and lines that are `left_out`, which `notes` names.
     """
     values = {"out": out, "files": tuple(named_files(rollouts)), "allow_mixed": allow_mixed}
     return write_merged(MergeOptions.read(values, "merge"))

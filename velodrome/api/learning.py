@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from velodrome.training.explain import opening
+from velodrome.training.recipes import resolve
 from velodrome.training.start import recipe_of, refuse_without_torch, train_settings
-from velodrome.training.start import train as train_by_recipe
-from velodrome.training.sweep.run_sweep import SweepResult, plan_sweep, run_sweep
-from velodrome.training.sweep.search_space import read_sweep
+from velodrome.training.sweep import SweepResult, plan_sweep, read_sweep, run_sweep
 
 if TYPE_CHECKING:
     from velodrome.training.loop import TrainingResult
@@ -29,7 +29,11 @@ def train(
     called with a line whenever there is something to report. Training stops after the epoch in which `stop` returns
     true; the same call later resumes it.
     """
-    return train_by_recipe(recipe, settings, say=say, stop=stop)
+    resolved = resolve(recipe_of(recipe), settings)
+    refuse_without_torch("training")
+    if say is not None:
+        say(opening(resolved))
+    return train_settings(resolved.settings, say=say, stop=stop)
 
 
 def sweep(

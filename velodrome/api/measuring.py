@@ -121,13 +121,12 @@ def profile(rollouts: Rollouts) -> Json:
 
     The same as `velo profile --json` prints (docs/profiling.md).
     """
-    from velodrome.profiling.profile_file import read_profile
+    from velodrome.profiling.profile import read_profile
 
     with rollout_files(rollouts) as files:
         report = read_profile(*files)
-    if not report["rollouts"] and not report["failed"]:
-        what = f"none of {report['rows']:,} rollouts has times" if report["rows"] else "no rollouts in it"
-        raise InputError(*report["notes"][:1], f"{files[0]}: {what}; only what a collection wrote has a profile")
+    if not report["rows"] and not report["failed"]:
+        raise InputError(*report["notes"][:1], f"{files[0]}: no rollouts in it; a collection writes them")
     return report
 
 

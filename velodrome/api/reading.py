@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, overload
 from velodrome.api.call import public_call
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads
+from velodrome.records.judgements import Judgement
 from velodrome.records.other_files import other_file
-from velodrome.records.people.judgements import Judgement
 from velodrome.records.rollout import beside, encode
 from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
@@ -66,8 +66,8 @@ class Rows:
         self.notes = notes
 
     def _filtered(self, path: Path) -> Iterator[Json]:
-        from velodrome.checks.check_field import file_checks
         from velodrome.index import matching_lines
+        from velodrome.index.check_field import file_checks
 
         for _, line in matching_lines(path, self._filter, outside=[file_checks(path)]):
             yield loads(line)
@@ -144,8 +144,8 @@ def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
 
     query = Query.parse(where)
     [path] = checked_files([rollouts])
-    with closing(Index(path, judged=True)) as index:
-        index.refresh(search=bool(query.words))
+    with closing(Index(path, judged=True, search=bool(query.words))) as index:
+        index.refresh()
         wanted = {entry.number for entry in index.select(query)} if where else None
         return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from velodrome.api.call import public_call
 from velodrome.api.reading import PathLike, checked_files, named_files
 from velodrome.contracts import as_agent, as_model, as_resources
-from velodrome.errors import InputError, ServerError, VelodromeError
+from velodrome.errors import InputError, ServerError, VelodromeError, needs_extra
 
 
 @public_call
@@ -72,9 +72,9 @@ class Viewer:
         self.url = started.result()
 
     def _run(self, files: Sequence[Path], host: str, port: int, token: str | None, started: Future[str]) -> None:
-        from velodrome.viewer.serve import viewing
-
         async def serving() -> None:
+            with needs_extra("view", "viewer"):
+                from velodrome.viewer.serve import viewing
             self._loop = asyncio.get_running_loop()
             async with viewing(files, host=host, port=port, token=token) as url:
                 started.set_result(url)

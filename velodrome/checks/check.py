@@ -23,6 +23,7 @@ from velodrome.checks.task_memory import TaskMemory
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.stats.first_names import FirstNames
+from velodrome.timing.figures import percent
 from velodrome.timing.report import clean
 
 Json = dict[str, Any]
@@ -225,10 +226,3 @@ def graded(count: int, share: float, *, warning: float | None = None, error: flo
 def part(count: int, of: int, what: str) -> str:
     """`12 of 400 answers (3%)`."""
     return f"{count:,} of {of:,} {what} ({percent(count / (of or 1))})"
-
-
-def percent(share: float) -> str:
-    """A share as a person reads it."""
-    if 0 < share < 0.001:
-        return "<0.1%"
-    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"

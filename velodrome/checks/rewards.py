@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
-from math import copysign
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf, sqrt
+from typing import Any, ClassVar
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KeptValues, KindCheck, RowBatch, RowCheck, Seen, Severity, part
+from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
-from velodrome.stats.exact import root
+from velodrome.records.rollout import OWN_FIELDS
+from velodrome.records.task import hashed
+from velodrome.stats.first_names import FirstNames
 from velodrome.timing.percentiles import Quantiles
 
-_ROUNDING = 1e-24  # of the mean square; what differs by less differs by rounding alone
+_ROUNDING = 1e-12  # of the sum of squares; what differs by less differs by rounding alone
+_NO_KIND = frozenset((*OWN_FIELDS, "responses_create_params", "reward", "id", "task_id"))
 _LONGEST_NAME = 64
 
 
@@ -22,6 +26,7 @@ class _Alike(Check):
 
     severity = "error"
     only: float | None = None
+    least: ClassVar[int] = at.ALIKE_NOTE
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
@@ -33,7 +38,7 @@ class _Alike(Check):
             self.hit(batch.scored)
 
     def findings(self) -> Iterator[Finding]:
-        if len(self.rewards) != 1 or self.hits < at.ALIKE_NOTE:
+        if len(self.rewards) != 1 or self.hits < self.least:
             return
         [reward] = self.rewards
         if reward == self.only or (self.only is None and reward not in (0, 1)):
@@ -47,6 +52,7 @@ class AllZero(_Alike):
     about = "every reward is 0"
     advice = "look for a right answer (velo show): if it got 0, verification is broken; else the tasks are too hard"
     only = 0.0
+    least = at.ZERO_NOTE
 
 
 class AllOne(_Alike):
@@ -145,44 +151,92 @@ class RewardOutliers(Check):
 class RewardLength(Check):
     name = "reward-length"
     severity = "warning"
-    about = "the reward goes with the length of what the model wrote"
+    about = "the reward goes with the length of what the model wrote, within a task or a kind of tasks"
     advice = (
         "a policy trained on this learns the length; check what verify looks at, and max_output_tokens if short wins"
     )
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.n = self.x = self.xx = 0  # x is the length, y the reward; sums are exact
-        self.y = self.yy = self.xy = Fraction(0)
+        self.all = Correlated()
+        self.tasks: HashSample[Correlated] = HashSample(at.CORRELATION_TASKS)
+        self.kinds: FirstNames[dict[Any, Correlated]] = FirstNames(at.CORRELATION_KINDS, dict)
 
     def add(self, batch: RowBatch) -> None:
-        by_reward: dict[float, tuple[int, int]] = {}  # often few: how many have it, and their length
         for reward, one in zip(batch.rewards, batch.scored, strict=True):
             length = sum(map(len, one.written))
-            self.x += length
-            self.xx += length * length
-            times, whole = by_reward.get(reward, (0, 0))
-            by_reward[reward] = times + 1, whole + length
-        for reward, (times, whole) in by_reward.items():
-            exact = Fraction(reward)
-            self.n += times
-            self.y += exact * times
-            self.yy += exact * exact * times
-            self.xy += exact * whole
+            self.all.add(length, reward)
+            if one.task is not None and self.tasks.takes(place := hashed(one.task)):
+                if place not in self.tasks:
+                    self.tasks.put(place, Correlated())
+                if place in self.tasks:
+                    self.tasks[place].add(length, reward)
+            for name, value in _kinds(one):
+                values = self.kinds.of(name)
+                if values is not None and len(values) <= at.CORRELATION_KINDS:  # with more values it is no kind
+                    values.setdefault(value, Correlated()).add(length, reward)
 
     def findings(self) -> Iterator[Finding]:
-        n = self.n
-        if n < at.CORRELATION_LEAST:
-            return
-        lengths, rewards = n * self.xx - self.x**2, n * self.yy - self.y**2
-        if not lengths or rewards <= _ROUNDING * n * self.yy:
-            return
-        both = n * self.xy - self.x * self.y
-        r = copysign(root(both * both / (lengths * rewards)), both)
-        if abs(r) >= at.CORRELATION:
+        """By the repeats of tasks if they can tell, else only if it is so in all and within every way to sort them."""
+        r, n, telling = _within(self.tasks.values())
+        of = "of the same task"
+        if telling < at.CORRELATION_LEAST:
+            of = "of the same kind"
+            few = [list(kinds.values()) for kinds in self.kinds.values() if len(kinds) <= at.CORRELATION_KINDS]
+            ways = [[self.all], *(way for way in few if sum(each.n for each in way) >= at.CORRELATION_LEAST)]
+            r, n, telling = min(map(_within, ways), key=lambda each: (each[2] >= at.CORRELATION_LEAST, abs(each[0])))
+        if abs(r) >= at.CORRELATION and telling >= at.CORRELATION_LEAST:
             which = "longer" if r > 0 else "shorter"
-            message = f"{which} outputs get the higher rewards: r = {r:.2f} over {n:,} rollouts"
+            message = f"{which} outputs {of} get the higher rewards: r = {r:.2f} over {n:,} rollouts"
             yield self.finding("warning", message, count=n, share=n / (self.seen.rows or 1), examples=(), lines=())
+
+
+class Correlated:
+    """Lengths (x) and rewards (y) of some rollouts, as sums."""
+
+    __slots__ = ("high", "low", "n", "x", "xx", "xy", "y", "yy")
+
+    def __init__(self) -> None:
+        self.n = self.x = self.xx = 0
+        self.y = self.yy = self.xy = 0.0
+        self.low, self.high = inf, -inf
+
+    def add(self, length: int, reward: float) -> None:
+        self.n += 1
+        self.x += length
+        self.xx += length * length
+        self.y += reward
+        self.yy += reward * reward
+        self.xy += reward * length
+        self.low, self.high = min(self.low, reward), max(self.high, reward)
+
+
+def _within(groups: Iterable[Correlated]) -> tuple[float, int, int]:
+    """The correlation within groups, over how many rollouts, and how many of these tell it beyond one of each group."""
+    lengths = rewards = both = 0.0
+    n = telling = 0
+    for each in groups:
+        if each.low >= each.high:  # one reward tells nothing
+            continue
+        spread = each.yy - each.y * each.y / each.n
+        if spread > _ROUNDING * each.yy:
+            lengths += (each.n * each.xx - each.x**2) / each.n
+            rewards += spread
+            both += each.xy - each.x * each.y / each.n
+            n, telling = n + each.n, telling + each.n - 1
+    return (both / sqrt(lengths) / sqrt(rewards) if lengths > 0 and rewards > 0 else 0.0), n, telling
+
+
+def _kinds(one: RowFacts) -> Iterator[tuple[str, Any]]:
+    """What may tell kinds of tasks apart: the agent, which fields a task has, and those with a short value."""
+    own = [name for name in one.row if name not in _NO_KIND and name not in one.scored]
+    text = one.params.get("text")
+    shape = text.get("format") if type(text) is dict else None
+    yield "", (one.agent, tuple(sorted(own)), str(shape.get("type")) if type(shape) is dict else "")
+    for name in own:
+        value = one.row[name]
+        if type(value) in (bool, int) or (type(value) is str and len(value) <= _LONGEST_NAME):
+            yield name, value
 
 
 class Deferred(RowCheck):

@@ -24,7 +24,7 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import read_facts, read_failures
 from velodrome.settings.names import hint
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 
 CHECKS: dict[str, type[Check]] = {
     check.name: check for family in (form, rewards, final_answers, tools, repeats, times) for check in family.CHECKS

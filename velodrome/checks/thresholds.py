@@ -17,6 +17,7 @@ FEW = 5
 ALIKE_NOTE = 20
 ALIKE_WARNING = 50
 ALIKE_ERROR = 200
+ZERO_NOTE = 2  # all rewards 0: a few are no proof, but worth a look before more are collected
 
 # Rewards far off. Beyond 10 is the rule of the guide (seed 002). The other is for smaller scales: ten robust standard
 # deviations from the median, which no smooth distribution reaches; a deviation counts as at least 0.25, so that
@@ -67,6 +68,8 @@ DUPLICATE_WARNING = 0.01
 # Reward against length. By chance |r| stays below 0.4 with a hundred rollouts (four standard errors).
 CORRELATION = 0.6
 CORRELATION_LEAST = 100
+CORRELATION_TASKS = 10_000  # of more, a choice tells the same
+CORRELATION_KINDS = 50  # fields, and values of one; with more it tells tasks apart and not kinds
 
 # Time.
 SLOW_TIMES = 20.0  # the median; long tails of honest work end before

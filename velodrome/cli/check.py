@@ -18,8 +18,8 @@ from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
 from velodrome.settings.values import FilePath
+from velodrome.timing.figures import counted
 from velodrome.timing.invisible import escaped, printed_json
-from velodrome.timing.report import counted
 from velodrome.timing.screen import padded, screen_width
 
 FOUND = 3  # the exit code for findings, as for failed rollouts: finished, and not all is well

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shlex
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic import Field
 
 from velodrome import scope
 from velodrome.cli import main
 from velodrome.cli.options import ServerOptions, WatchOptions, load_options
 from velodrome.cli.run_tables import run_end
-from velodrome.cli.streams import say
+from velodrome.cli.streams import kept_path, say
 from velodrome.cli.tables import print_result, wants_json, without_json
 from velodrome.cli.verb import Verb
 from velodrome.cli.watching import watching
@@ -26,17 +31,18 @@ from velodrome.collector.pace import Stop
 from velodrome.collector.result import TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import refuse_output
-from velodrome.collector.watch.watch import Watcher
 from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text
+from velodrome.records.jsonl import loads
 from velodrome.records.rollout import beside
 from velodrome.serving.connect import Servers
 from velodrome.serving.process.options import ConnectionLimits
-from velodrome.settings import Config
+from velodrome.settings import Config, mask_text
 from velodrome.settings.files import find_inputs, is_pattern
 from velodrome.timing.report import for_stream
 from velodrome.timing.screen import page_width
 from velodrome.timing.stop_signals import on_stop_signal
+from velodrome.viewer.transcript import transcript
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -47,6 +53,8 @@ SHOWN_REASONS = 5
 
 class CollectOptions(CollectSettings, WatchOptions, ServerOptions, ConnectionLimits):
     """The settings of `velo collect`."""
+
+    no_save: bool = Field(False, description="with only: print the rollout, and write nothing")
 
 
 VERB = Verb(
@@ -64,12 +72,13 @@ TASKS is a .jsonl file; without one, the environment's examples. A terminal gets
     more="""\
   +config_paths=[a.yaml,b.yaml]  agents, models and environments (docs/config.md); not needed while servers run
 
-exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config, 3 finished with failures,
-4 stopped by a budget or because a server stayed away, 130 interrupted, 143 terminated
+exit code: 0 all kept, 1 a fault of ours, 2 a mistake in the input or config (a key that is refused, too),
+3 finished with failures, 4 stopped by a budget or because a server stayed away, 130 interrupted, 143 terminated
 
 examples:
   velo collect calculator local_model -o rollouts.jsonl
   velo collect calculator my_model.yaml tasks.jsonl -n 4 --parallel 32 --limit 100
+  velo collect calculator my_model.yaml tasks.jsonl --only 9f31c2a0/0 --no-save     one rollout again, printed
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl
   ng_collect_rollouts +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl +limit=100 +num_repeats=5 \\
       +responses_create_params.temperature=0.8 +num_samples_in_parallel=auto""",
@@ -83,21 +92,41 @@ def run(argv: Sequence[str]) -> int:
     words, as_json = without_json(argv)
     config, options = load_options(CollectOptions, words)
     options, output = with_files(options)
+    if options.no_save:
+        if options.only is None:
+            raise InputError("no_save prints one rollout: give its key, too (--only KEY)")
+        options = options.model_copy(update={"output": None})
     config, servers = find(config, embedded=options.embedded)
     use_limits(options)
-    with watching(options, output, say) as watchers:
-        result = run_async(collect(options, config, servers, watchers))
+    command = shlex.join(["velo", "collect", *words])
+    with watching(options, output, say) as surface:
+        result = run_async(collect(options, config, servers, surface, command))
+    if options.no_save:
+        return show(result, as_json=as_json)
     return finish(result, output, as_json=as_json)
 
 
+def show(result: Run, *, as_json: bool) -> int:
+    """The rollout that was run alone, or why it failed."""
+    for row in [*map(loads, result.lines), *result.failed_attempts]:
+        print_result(row, partial(transcript, row), as_json=as_json)
+    say(result.summary())
+    return result.exit_code
+
+
 async def collect(
-    settings: CollectSettings, config: Config, servers: Servers | None = None, watchers: Sequence[Watcher] = ()
+    settings: CollectSettings,
+    config: Config,
+    servers: Servers | None = None,
+    surface: Surface | None = None,
+    command: str | None = None,
 ) -> Run:
     """The collection as a command: Ctrl-C drains it, and notes and a progress bar go to stderr."""
-    stop = Stop()
+    stop, shown = Stop(), surface or Surface(say, True)
     agents = ConfiguredAgents(config, servers)
+    masked = None if command is None else mask_text(command, agents.secrets)
     with stopped_by_signals(stop), rare_garbage_collection():
-        return await collection.collect(settings, agents, surface=Surface(say, True, watchers, stop))
+        return await collection.collect(settings, agents, surface=replace(shown, stop=stop, command=masked))
 
 
 @contextmanager
@@ -177,7 +206,7 @@ def with_files(options: CollectOptions) -> tuple[CollectOptions, Path]:
 def with_output(options: Shared, source: Path, output: Path) -> tuple[Shared, Path]:
     """The settings with these files, and the output; an output that cannot be one is refused."""
     refuse_output(output, source)
-    return options.model_copy(update={"input": source, "output": output}), output
+    return options.model_copy(update={"input": source, "output": kept_path(output)}), output
 
 
 def use_limits(options: ConnectionLimits) -> None:

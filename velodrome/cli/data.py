@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import Field
 
-from velodrome.cli.difficulty import DifficultyFlags, run_difficulty
 from velodrome.cli.options import read_options
 from velodrome.cli.plain import read_plain
 from velodrome.cli.streams import PATIENCE_S, say
@@ -30,8 +29,7 @@ from velodrome.exchange.data.validate import survey
 from velodrome.settings import load
 from velodrome.settings.model import Settings, setting_names
 from velodrome.settings.values import FilePath, Names, Text
-from velodrome.timing.invisible import printed_json
-from velodrome.viewer.transcript import one_line
+from velodrome.timing.invisible import one_line, printed_json
 
 Json = dict[str, Any]
 
@@ -63,18 +61,16 @@ class CollateFlags(JsonFlag):
 VERB = Verb(
     usage="velo data prepare SOURCE --to TASKS --prompt TEXT [flags]\nvelo data validate FILE [--json]\n"
     "velo data generate ENVIRONMENT +n=N +output=TASKS [+seed=N] [+split=[train:0.9,validation:0.1]] [+OPTION=…]\n"
-    "velo data difficulty ROLLOUTS|+SETTING=… [--output USEFUL --tasks TASKS] [--json]\n"
-    "velo data collate CONFIG … --to FOLDER [--types TYPES]      (also: ng_prepare_data)",
+    "velo data collate CONFIG … --to FOLDER [--types TYPES]",
     about="""\
 Prepare tasks from a data set; generate those of a procedural environment by seed; print statistics of a file of tasks
-and every line that is not a task; say which tasks are solved, hopeless or useful for learning; or put the data sets
-that the agents of a config list into one file per type, each task with its agent.""",
+and every line that is not a task; or put the data sets that the agents of a config list into one file per type, each
+task with its agent.""",
     settings={
         "flags of prepare": PrepareFlags,
         "flags of validate": ValidateFlags,
         "flags of collate": CollateFlags,
         "settings of generate": GenerateOptions,
-        "flags of difficulty": DifficultyFlags,
     },
     plus_parts=("GenerateOptions",),
     more="""docs/data.md describes templates and checks.
@@ -88,9 +84,6 @@ examples:
   velo data validate tasks.jsonl --json | jq .prompt_characters
   velo data generate calculator +n=1000000 +seed=7 +output=sums.jsonl +numbers=5
   velo data generate reasoning_gym +n=10000 +output=puzzles.jsonl "+split=[train:0.9,validation:0.1]"
-  velo data difficulty rollouts.jsonl --tasks tasks.jsonl --output useful.jsonl
-  velo data difficulty +agent_name=my_agent +input_jsonl_fpath=tasks.jsonl \\
-      +output_jsonl_fpath=rollouts.jsonl +num_repeats=8
   velo data collate calculator --to data/all --types example""",
 )
 
@@ -106,9 +99,7 @@ def run(argv: Sequence[str]) -> int:
         return _collate(rest)
     if what == "generate":
         return _generate(rest)
-    if what == "difficulty":
-        return run_difficulty(rest)
-    raise no_verb("velo data", ("prepare", "generate", "validate", "difficulty", "collate"), what)
+    raise no_verb("velo data", ("prepare", "generate", "validate", "collate"), what)
 
 
 def _prepare(flags: PrepareFlags) -> int:

@@ -20,7 +20,6 @@ class EnvsFlags(Settings):
     """The flags of `velo envs`."""
 
     name: str | None = argument(None, title="NAME", description="describe this one: a name, a folder, or file.py:Class")
-    cost: bool = Field(False, description="also play some of its answers, and print what calls cost")
     as_json: bool = Field(False, alias="json", description="print JSON")
 
 
@@ -36,7 +35,7 @@ An environment of your own is a folder resources_servers/<name>/ with an app.py 
 
 examples:
   velo envs
-  velo envs calculator --cost
+  velo envs calculator
   velo envs --json | jq '.[].name'""",
 )
 
@@ -65,7 +64,7 @@ def _describe(flags: EnvsFlags, entry: CatalogueEntry | None) -> int:
     from velodrome.examiner.subject import named_subject
 
     with reassured(f"looking at {escaped(flags.name or '')}"):
-        described = asyncio.run(describe_subject(named_subject(flags.name or ""), cost=flags.cost))
+        described = asyncio.run(describe_subject(named_subject(flags.name or "")))
     if flags.as_json:
         print_lines(printed_json({**(entry.as_json() if entry else {}), **described}))
         return 0

@@ -11,7 +11,7 @@ from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.settings.values import FilePath, Text
-from velodrome.viewer.transcript import one_line
+from velodrome.timing.invisible import one_line
 
 _MOST_NOTES = 40
 _COUNTS = ("rollouts", "chosen", "unfit", "unfit_reasons", "duplicates", "changed")

@@ -10,7 +10,7 @@ from velodrome.cli.tables import print_counts
 from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.exchange.imports.importing import FOREIGN_FORMATS, ImportOptions, import_file
 from velodrome.settings.values import FilePath, Text
-from velodrome.viewer.transcript import one_line
+from velodrome.timing.invisible import one_line
 
 _FORMATS = "\n".join(f"  {name:<12} {reader.about}" for name, reader in FOREIGN_FORMATS.items())
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from velodrome.api.reading import judgements
 from velodrome.cli.tables import pairs, print_result
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.records.people.judgements import Agreement, Judgement, agreements
+from velodrome.records.judgements import Agreement, Judgement, agreements
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import escaped
@@ -62,7 +62,7 @@ def _print_csv(said: Sequence[Judgement]) -> None:
 
 def _drawn(said: Sequence[Judgement], alike: Sequence[Agreement]) -> str:
     if not said:
-        return "nobody has judged these rollouts; velo view lets you"
+        return "no judgements yet; make some in velo view"
     lines = []
     for each in said:
         rating = "" if each.rating is None else "★" * each.rating + "☆" * (5 - each.rating)

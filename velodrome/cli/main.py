@@ -7,18 +7,19 @@ A mistake of the user's is one line each and exit code 2. A fault of ours is one
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
-from velodrome.cli.streams import help_width, mend_streams, settled, within_page
+from velodrome.cli.streams import as_typed, help_width, mend_streams, settled, within_page
 from velodrome.errors import InputError, VelodromeError, describe
 
 VERBS = {
     "collect": "run tasks against an agent and keep the rollouts",
     "verify": "score a saved file, deferred or with another config",
-    "rerun": "one rollout again, beside the old one",
     "run": "start the servers of a config, and a head that knows them",
     "status": "the servers that run, or how far a collection is",
     "merge": "several outputs as one, each rollout once",
@@ -37,18 +38,17 @@ VERBS = {
     "test": "whether an environment keeps the rules: answers, cheats, tools",
     "env": "add an environment of another project",
     "train": "teach a small policy by a scripted teacher, then PPO",
-    "policy": "what was trained: show, evaluate, export, film",
+    "policy": "what was trained: show, evaluate, export",
     "model": "pull and list local models, serve a scripted one",
     "config": "print the resolved configuration, secrets masked",
-    "completion": "a script that completes commands in bash, zsh or fish",
 }
 GROUPS = {
-    "collect and score": ("collect", "verify", "rerun", "run", "status", "merge"),
+    "collect and score": ("collect", "verify", "run", "status", "merge"),
     "look": ("view", "show", "metrics", "compare", "check", "judgements", "profile"),
     "exchange": ("data", "export", "import"),
     "environments": ("envs", "init", "test", "env"),
     "train": ("train", "policy"),
-    "set up": ("model", "config", "completion"),
+    "set up": ("model", "config"),
 }
 
 
@@ -108,8 +108,6 @@ def _run(argv: Sequence[str] | None) -> int:
         except InputError as error:
             _print_error(error, verbose, verb)
             return 2
-        if not words:
-            return 0
         verb, *rest = words
     if verb not in VERBS:
         from difflib import get_close_matches
@@ -132,7 +130,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
             print(module.VERB.help(help_width()))
             return 0
-        with within_page():
+        with within_page(), ended_by_sigterm():
             code: int = settled(module.run(rest))
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
@@ -144,8 +142,8 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
     except VelodromeError as error:
         _print_error(error, verbose, verb)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as end:
+        return 143 if isinstance(end, Terminated) else 130
     except BrokenPipeError:
         return _stdout_closed()
     except Exception as error:  # noqa: BLE001 - the edge of the process
@@ -155,6 +153,32 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         if verbose:
             _trace(error)
         return 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, for a verb that does nothing special: it cleans up as after Ctrl-C."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises `Terminated`; a verb may set a handler of its own. A forked process ends as usual."""
+    own = os.getpid()
+
+    def arrived(number: int, frame: object) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, arrived)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _stdout_closed() -> int:
@@ -171,7 +195,7 @@ def _print_error(error: VelodromeError, verbose: bool, verb: str) -> None:
     declared = getattr(sys.modules.get(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
     text = str(error) if declared is None else declared.as_typed(str(error))
     name = painted("velo:", "red", sys.stderr)
-    for line in mask_text(text).strip("\n").split("\n"):
+    for line in as_typed(mask_text(text)).strip("\n").split("\n"):
         print(fitted(f"{name} {escaped(line)}", page_width(sys.stderr), hang=6), file=sys.stderr)
     if verbose and error.__cause__ is not None:
         _trace(error.__cause__)

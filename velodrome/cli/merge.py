@@ -10,9 +10,9 @@ from velodrome.api.exchanging import merge
 from velodrome.cli.streams import say
 from velodrome.cli.tables import print_counts
 from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
-from velodrome.collector.shards.merging import MergeOptions
+from velodrome.collector.merging import MergeOptions
 from velodrome.settings.values import FilePath
-from velodrome.viewer.transcript import one_line
+from velodrome.timing.invisible import one_line
 
 
 class MergeFlags(MergeOptions, JsonFlag):
@@ -26,7 +26,8 @@ VERB = Verb(
     usage="velo merge OUT IN [IN …] [--allow-mixed]",
     about="""\
 Write the rollouts of several files, each key once, with their failures and runs, as one file that velo collect can
-continue. Two different rollouts with the same key are an error; a line that is not whole is left out and reported.""",
+continue. Of several rollouts with the same key the first is taken. A line that is not whole is left out and reported,
+and a file of which nothing is a rollout is an error.""",
     settings={"flags": MergeFlags},
     more="""exit code: 0 merged, 2 nothing was written
 

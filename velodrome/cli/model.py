@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     read_flags(Settings, rest, "velo model list")
     for entry in weights.available():
-        where = entry.path if entry.path is not None else "not pulled yet: velo model pull " + entry.name
+        where = entry.path if entry.cached else "not pulled yet: velo model pull " + entry.name
         print(f"{entry.name:<16} {entry.size_bytes / 2**20:6.0f} MiB  {entry.licence:<12} {where}")
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.cli.streams import reassured, say
-from velodrome.errors import InputError, StorageError
+from velodrome.errors import InputError, StorageError, needs_extra
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -15,7 +15,8 @@ Json = dict[str, Any]
 
 def page_path(name: str, rollouts: Path) -> Path:
     """Where the page goes. What is there already and is no page of ours is left alone."""
-    from velodrome.viewer.pages.profile_page import MARK
+    with needs_extra("--html", "viewer"):
+        from velodrome.viewer.pages.profile_page import MARK
 
     path = Path(name).expanduser() if name else beside(rollouts, "profile.html")
     if not path.parent.is_dir():
@@ -32,7 +33,7 @@ def page_path(name: str, rollouts: Path) -> Path:
 
 def patient_profile(files: Sequence[Path]) -> Json:
     """The profile of files; if it takes long, a line says so."""
-    from velodrome.profiling.profile_file import read_profile
+    from velodrome.profiling.profile import read_profile
 
     with reassured(f"reading {', '.join(str(path) for path in files)}"):
         return read_profile(*files)

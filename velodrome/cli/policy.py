@@ -1,14 +1,13 @@
-"""`velo policy`: what a run has learned, evaluated, exported and filmed."""
+"""`velo policy`: what a run has learned, evaluated and exported."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from velodrome.api.learning import load_policy
-from velodrome.cli.streams import say
 from velodrome.cli.tables import Row, ink, next_step, pairs, print_result
 from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.settings.values import Count, FilePath, Text
@@ -40,54 +39,31 @@ class EvalFlags(WhichFlags):
 class PolicyExportFlags(WhichFlags):
     """The flags of `velo policy export`."""
 
-    output: FilePath = Field(title="FILE", description="the file to write")
-    format: Literal["torchscript", "onnx"] | None = Field(None, description="what to write [by the file's name]")
-
-
-class CheckFileFlags(JsonFlag):
-    """The flags of `velo policy check`."""
-
-    file: FilePath = argument(title="FILE", description="an exported policy")
-
-
-class FilmFlags(WhichFlags):
-    """The flags of `velo policy film`."""
-
-    episodes: Count = Field(1, description="episodes to film, played as an evaluation plays them")
-    output: FilePath | None = Field(
-        None, title="FOLDER", description="where to write them [videos in the run's folder]"
-    )
-    fps: Count = Field(15, description="steps per second of film")
+    output: FilePath = Field(title="FILE", description="the ONNX file to write")
 
 
 VERB = Verb(
     usage="velo policy show RUN\nvelo policy eval RUN [--which best] [--episodes 100]\n"
-    "velo policy export RUN -o FILE [--which best] [--format onnx]\nvelo policy check FILE\n"
-    "velo policy film RUN [--which best] [--episodes 3] [-o FOLDER]",
+    "velo policy export RUN -o FILE [--which best]",
     about="""\
-What a run has learned: list the weights that are kept, evaluate them, write them as TorchScript or ONNX, check such a
-file, or film episodes (mp4).""",
+What a run has learned: list the weights that are kept, evaluate them, or write them as ONNX.""",
     settings={
         "flags of show": RunFlags,
         "flags of eval": EvalFlags,
         "flags of export": PolicyExportFlags,
-        "flags of check": CheckFileFlags,
-        "flags of film": FilmFlags,
     },
-    more="""docs/training.md#a-policy describes policies, exported files and films.
+    more="""docs/training.md#a-policy describes policies and exported files.
 
 examples:
   velo policy show train_dir/first
   velo policy eval train_dir/first --which taught --episodes 512
-  velo policy export train_dir/first --which best -o policy.onnx
-  velo policy check policy.onnx
-  velo policy film train_dir/first --which best --episodes 3""",
+  velo policy export train_dir/first --which best -o policy.onnx""",
 )
 
 
 def run(argv: Sequence[str]) -> int:
     what, *rest = argv or [""]
-    verbs = {"show": _show, "eval": _eval, "export": _export, "check": _check, "film": _film}
+    verbs = {"show": _show, "eval": _eval, "export": _export}
     if what not in verbs:
         raise no_verb("velo policy", verbs, what)
     verbs[what](rest)
@@ -131,31 +107,9 @@ def _eval(words: Sequence[str]) -> None:
 
 def _export(words: Sequence[str]) -> None:
     flags = read_flags(PolicyExportFlags, words, "velo policy export")
-    about = load_policy(flags.run, flags.which).export(flags.output, flags.format)
-    print_result(about, lambda: _described(about), as_json=flags.as_json)
-
-
-def _check(words: Sequence[str]) -> None:
-    flags = read_flags(CheckFileFlags, words, "velo policy check")
-    refuse_without_torch("a policy")
-    from velodrome.training.trained.exported_policy import check_exported
-
-    about = check_exported(flags.file)
-    say("it acts as the policy that was exported")
-    print_result(about, lambda: _described(about), as_json=flags.as_json)
-
-
-def _described(about: Json) -> str:
-    shapes = {name: " x ".join(map(str, one["shape"])) for name, one in about["inputs"].items()}
-    inputs = ", ".join(f"{name} {shapes[name]} ({one['dtype']})" for name, one in about["inputs"].items())
+    about = load_policy(flags.run, flags.which).export(flags.output)
+    inputs = ", ".join(f"{name} {' x '.join(map(str, one['shape']))}" for name, one in about["inputs"].items())
     trained = f"{about['env']}, {about['step']:,} agent steps"
     outputs = ", ".join(about["outputs"])
-    return pairs([("file", about["file"]), ("policy", trained), ("inputs", inputs), ("outputs", outputs)])
-
-
-def _film(words: Sequence[str]) -> None:
-    flags = read_flags(FilmFlags, words, "velo policy film")
-    policy = load_policy(flags.run, flags.which)
-    films = policy.film(flags.output or policy.path.parent / "videos", flags.episodes, fps=flags.fps)
-    rows = [(one["file"], f"return {one['return']:.2f}, {one['length']:,} steps") for one in films]
-    print_result({"films": films}, lambda: pairs(rows), as_json=flags.as_json)
+    rows = [("file", about["file"]), ("policy", trained), ("inputs", inputs), ("outputs", outputs)]
+    print_result(about, lambda: pairs(rows), as_json=flags.as_json)

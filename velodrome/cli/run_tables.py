@@ -12,7 +12,8 @@ from velodrome.collector.result import Run
 from velodrome.records.rollout import beside
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
-from velodrome.timing.report import clean, duration
+from velodrome.timing.figures import duration, figure
+from velodrome.timing.report import clean
 
 Json = dict[str, Any]
 
@@ -51,17 +52,16 @@ def _scores(metrics: Json, intervals: Json) -> Iterator[Row]:
     for name in ["reward", *rates]:
         if (value := metrics.get(name)) is not None:
             note = "  95% interval" if name == "reward" and name in intervals else ""
+            note += f"  of {metrics['n/reward']:,} rollouts" if name == "reward" and "n/reward" in metrics else ""
             yield name, f"{ink(f'{value:.3f}', 'bold')}  {intervals.get(name, '')}{ink(note, 'dim')}".rstrip()
     if metrics.get("reward") is None:
         yield "reward", f"deferred: {metrics['rollouts/deferred']:,}" if "rollouts/deferred" in metrics else "none"
     others = [name for name in metrics if "/" not in name and name not in ("reward", *rates)]
-    yield from ((name, _number(metrics[name])) for name in others[:_MOST_NUMBERS])
+    for name in others[:_MOST_NUMBERS]:
+        n = metrics.get(f"n/{name}")
+        yield name, figure(metrics[name]) + ("" if n is None else ink(f"  of {n:,} rollouts", "dim"))
     if len(others) > _MOST_NUMBERS:
         yield "", f"and {len(others) - _MOST_NUMBERS} more numbers"
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _costs(metrics: Json) -> Iterator[Row]:
@@ -71,12 +71,8 @@ def _costs(metrics: Json) -> Iterator[Row]:
     if active_s := metrics.get("throughput/active_s"):
         yield "time", duration(active_s * 1e3)
         tokens = metrics.get("throughput/tokens_per_s")
-        speed = f"{_rate(metrics['throughput/samples_per_s'])} rollouts/s"
-        yield "throughput", f"{speed}, {_rate(tokens)} tokens/s" if tokens else speed
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        speed = f"{figure(metrics['throughput/samples_per_s'])} rollouts/s"
+        yield "throughput", f"{speed}, {figure(tokens)} tokens/s" if tokens else speed
 
 
 def _rollouts(metrics: Json, reasons: Mapping[str, int]) -> Iterator[Row]:

@@ -1,15 +1,21 @@
-"""`velo show`: one rollout, or those of one task, as readable transcripts."""
+"""`velo show`: rollouts as readable transcripts, or one line each; on a terminal several of them open in a pager."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 from pydantic import Field
 
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine, loads, read_lines
 from velodrome.records.mending import mended
 from velodrome.records.other_files import FOREIGN, is_foreign, refuse_other_file
@@ -17,7 +23,9 @@ from velodrome.records.rollout import key_in
 from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath, Text
-from velodrome.timing.screen import fitted, page_width
+from velodrome.timing.figures import duration
+from velodrome.timing.report import clean
+from velodrome.timing.screen import fitted, is_terminal, page_width
 from velodrome.viewer.transcript import transcript
 
 
@@ -27,35 +35,49 @@ class ShowFlags(Settings):
     file: FilePath = argument(title="FILE", description="a rollouts or failures file (.jsonl or .jsonl.zst)")
     which: Text = argument("1", title="WHICH", description="a line number from 1, a key, or the id of a task")
     all: bool = Field(False, description="show every rollout")
+    where: str = Field("", title="FILTER", description='show those that match, as in "reward<1 tools>3"')
+    list: bool = Field(False, description="one line per rollout instead of its transcript")
 
+
+_KEY, _ANSWER = 24, 120  # characters
 
 VERB = Verb(
-    usage="velo show FILE [WHICH] [--all]",
-    about="Print a rollout as a readable transcript.",
+    usage="velo show FILE [WHICH | --all] [--list]\nvelo show FILE --where FILTER [--list]",
+    about="""\
+Print a rollout as a readable transcript. On a terminal several rollouts open in a pager ($PAGER, or less).""",
     settings={"flags": ShowFlags},
     more="""examples:
   velo show rollouts.jsonl              the first rollout
   velo show rollouts.jsonl 17           the 17th line
   velo show rollouts.jsonl 9f31c2a0/0   the rollout with this key
   velo show rollouts.jsonl 9f31c2a0     every repeat of this task
-  velo show rollouts.jsonl --all | less
+  velo show rollouts.jsonl --where "reward<1"         what failed, one after the other
+  velo show rollouts.jsonl --where "reward<1" --list  the same, one line each
   velo show rollouts.failures.jsonl     the first failure: the prompt, how far it came, and why it failed""",
 )
 
 
 def run(argv: Sequence[str]) -> int:
-    """Find the rollout, print it."""
+    """Find the rollouts, print them."""
     flags = read_flags(ShowFlags, argv, "velo show")
     file, which = flags.file, flags.which
     if (problem := file_problem(file)) is not None:
         raise InputError(problem)
     refuse_other_file(file, failures=True)
-    if flags.all:
-        shown, lines = _show(file, lambda place, key: True, lost=True)
+    draw = _line_of if flags.list else _transcript
+    shown, lines = True, 1  # if the pager is left early
+    if flags.where:
+        with _pager() as out:
+            for number, line in _matching(file, flags.where):
+                _print(file, number, line, draw, out)
+        return 0
+    if flags.all or flags.list:
+        with _pager() as out:
+            shown, lines = _show(file, lambda place, key: True, draw, out, lost=True)
     else:
-        shown, lines = _show(file, lambda place, key: which in (str(place), key), one=True)
+        shown, lines = _show(file, lambda place, key: which in (str(place), key), draw, sys.stdout, one=True)
         if not shown:
-            shown, _ = _show(file, lambda place, key: key.rpartition("/")[0] == which)
+            shown, _ = _show(file, lambda place, key: key.rpartition("/")[0] == which, draw, sys.stdout)
     if not lines:
         raise InputError(f"{file}: no rollouts in it")
     if not shown:
@@ -63,7 +85,48 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(file: Path, wanted: Callable[[int, str], bool], *, one: bool = False, lost: bool = False) -> tuple[bool, int]:
+@contextmanager
+def _pager() -> Iterator[IO[str]]:
+    """Where to print many rollouts: a pager on a terminal, stdout elsewhere. Leaving the pager early is fine."""
+    if not is_terminal(sys.stdout):
+        yield sys.stdout
+        return
+    command = shlex.split(os.environ.get("PAGER") or "less -R")
+    try:
+        pager = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, errors="replace")
+    except OSError:
+        yield sys.stdout
+        return
+    try:
+        with pager.stdin or sys.stdout as out:
+            yield out
+    except BrokenPipeError:
+        pass
+    finally:
+        pager.wait()
+
+
+def _matching(file: Path, where: str) -> Iterator[tuple[int, bytes]]:
+    """The rollouts and failures that match a filter, by the index of the file."""
+    from velodrome.index import FAILED, Index, Query
+    from velodrome.index.check_field import file_checks
+
+    query = Query.parse(where)
+    with closing(Index(file, judged=True, outside=[file_checks(file)], search=bool(query.words))) as index:
+        index.refresh()
+        for entry in index.select(query):
+            yield entry.number % FAILED, index.line(entry.number)
+
+
+def _show(
+    file: Path,
+    wanted: Callable[[int, str], bool],
+    draw: Callable[[bytes], str],
+    out: IO[str],
+    *,
+    one: bool = False,
+    lost: bool = False,
+) -> tuple[bool, int]:
     """Print those that are wanted by their place or key, or only the first. Whether there is one, and of how many."""
 
     def report(line: LostLine) -> None:
@@ -76,20 +139,41 @@ def _show(file: Path, wanted: Callable[[int, str], bool], *, one: bool = False, 
         if not wanted(place, key_in(line) or _failed_key(line)):
             continue
         shown = True
-        try:
-            print(fitted(_transcript(line), page_width(sys.stdout)))
-        except InputError as error:
-            problem = f"{file}:{number}: {error}"
-            if one:
-                raise InputError(problem) from error
-            print(problem, file=sys.stderr)
+        _print(file, number, line, draw, out, strict=one)
         if one:
             break
     return shown, place
 
 
+def _print(
+    file: Path, number: int, line: bytes, draw: Callable[[bytes], str], out: IO[str], *, strict: bool = False
+) -> None:
+    """Print one; what is wrong with it goes to stderr, or is raised if it is the only one."""
+    try:
+        print(fitted(draw(line), page_width(sys.stdout)), file=out)
+    except InputError as error:
+        problem = f"{file}:{number}: {error}"
+        if strict:
+            raise InputError(problem) from error
+        print(problem, file=sys.stderr)
+
+
+def _line_of(line: bytes) -> str:
+    """A rollout on one line: its key, its reward and how long it took, the end of its answer or why it failed."""
+    facts = _facts(line)
+    reward = "failed" if facts.failed else "-" if facts.reward is None else f"{facts.reward:g}"
+    took = "" if facts.total_s is None else duration(facts.total_s * 1000)
+    said = " ".join((facts.error if facts.failed else facts.answer[-_ANSWER:]).split())
+    key = clean(facts.key or "?", longest=_KEY)
+    return f"{key:<{_KEY}} {reward:>6} {took:>8}  {clean(said, longest=_ANSWER)}"
+
+
 def _transcript(line: bytes) -> str:
-    """The transcript of a line, or in one line why there is none."""
+    return transcript(_facts(line).row)
+
+
+def _facts(line: bytes) -> RowFacts:
+    """The rollout of a line, or an `InputError`."""
     try:
         row = loads(line)
     except ValueError:
@@ -102,7 +186,7 @@ def _transcript(line: bytes) -> str:
     if wrong:
         names = ", ".join(wrong)
         raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)")
-    return transcript(row)
+    return RowFacts(row, failed="boundary" in row)
 
 
 def _failed_key(line: bytes) -> str:

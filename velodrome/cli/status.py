@@ -72,10 +72,11 @@ def run_status(output: Path, *, as_json: bool) -> int:
 
 def run_text(output: Path, state: dict[str, Any]) -> str:
     """The state of a run in three lines: what it does, since when, and the counts."""
-    from velodrome.collector.watch.progress import RunState, duration_text, progress_text
+    from velodrome.collector.watch.progress import RunState, progress_text
+    from velodrome.timing.figures import long_duration
 
     ended, updated = state.get("finished_at"), state.get("updated_at", state["started_at"])
-    age = duration_text(max(time.time() - (ended or updated), 0))
+    age = long_duration(max(time.time() - (ended or updated), 0))
     if ended is not None and state["alive"] and not state.get("stopped"):
         what = f"done {age} ago; its process is still there"
     elif ended is not None:
@@ -93,7 +94,7 @@ def run_text(output: Path, state: dict[str, Any]) -> str:
     over = ended is not None or state["alive"] is False
     rate = None if over else state.get("rate") or 0.0
     numbers_text = progress_text(counts, rate, measured_s=lasted_s)
-    return f"{output}: {what}\nsince {began} ({duration_text(lasted_s)})\n{numbers_text}"
+    return f"{output}: {what}\nsince {began} ({long_duration(lasted_s)})\n{numbers_text}"
 
 
 def table(instances: Sequence[dict[str, Any]]) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 ESCAPED = "velodrome.escaped"
@@ -22,11 +24,33 @@ EVERY_S = 5.0
 WIDEST_HELP = 100
 
 
+_typed: dict[str, str] = {}
+
+
+def kept_path(path: Path) -> Path:
+    """A path that stays the same when code of an environment changes the working directory; shown as it was typed."""
+    kept, typed = (str(each).removesuffix(".zst").removesuffix(".jsonl") for each in (path.absolute(), path))
+    _typed[kept] = typed
+    return path.absolute()
+
+
+def as_typed(text: str) -> str:
+    """Text with paths as they were typed."""
+    for kept, typed in _typed.items():  # also in colour, but not inside another path
+        text = typed.join(re.split(rf"(?:(?<=\x1b\[\dm)|(?<![\w./~-])){re.escape(kept)}", text))
+    return text
+
+
+def typed_path(path: Path) -> Path:
+    """A path of `kept_path`, or one below it, as it was typed."""
+    return Path(as_typed(str(path)))
+
+
 def say(line: str) -> None:
     """One line for the person who is watching; stdout is for the result."""
     from velodrome.timing.screen import fitted, page_width
 
-    print(fitted(line, page_width(sys.stderr)), file=sys.stderr, flush=True)
+    print(fitted(as_typed(line), page_width(sys.stderr)), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -5,29 +5,41 @@ Nothing here needs torch until training starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from velodrome.cli import main
-from velodrome.cli.streams import help_width, say
-from velodrome.cli.tables import print_lines, print_text, wants_json
-from velodrome.cli.train_screen import Interrupt, make_dashboard
-from velodrome.cli.train_sweep import show_trials, sweep_trials
+from velodrome.cli.streams import help_width, kept_path, say, typed_path
+from velodrome.cli.tables import print_lines, print_result, print_text, wants_json
+from velodrome.cli.train_tables import ranking_table, train_table
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
-from velodrome.timing.report import duration
+from velodrome.timing.figures import counted, duration
+from velodrome.timing.invisible import printed_json
 from velodrome.timing.screen import paragraphs
+from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse
 from velodrome.training.explain import opening, plan_json, plan_text, recipe_help, recipe_list
 from velodrome.training.recipes import find, resolve
+from velodrome.training.run.dashboard import Dashboard
 from velodrome.training.run.train_folder import run_folder
 from velodrome.training.settings import RunSettings
-from velodrome.training.start import refuse_without_torch, train_settings
-from velodrome.training.sweep.run_sweep import plan_sweep
-from velodrome.training.sweep.search_space import read_sweep
+from velodrome.training.start import refuse_without_torch, set_up, train_settings
+from velodrome.training.sweep import SweepPlan, plan_sweep, read_sweep, run_sweep, typed
 
+if TYPE_CHECKING:
+    from velodrome.training.loop import TrainingResult
+
+_SHOWN = 5  # trials of a dry run
 FLAGS = ("-h", "--help", "--list", "--dry-run", "--json", "--sweep")
 HELP = """usage: velo train RECIPE [name=value ...] [--sweep FILE] [--dry-run] [--json]
        velo train RECIPE -h
@@ -84,10 +96,11 @@ def run(argv: Sequence[str]) -> int:
     if sweep is not None:
         if problems:
             raise InputError(*problems)
-        act = show_trials if "--dry-run" in flags else sweep_trials
+        act = _show_trials if "--dry-run" in flags else _sweep
         return act(plan_sweep(read_sweep(sweep), recipe, values), as_json=as_json)
     resolved = resolve(recipe, values, problems)
     if "--dry-run" not in flags:
+        set_up(say)
         refuse_without_torch("training")
         say(opening(resolved))
         return _train(resolved.settings, as_json=as_json)
@@ -124,16 +137,57 @@ def _flag_problems(flags: set[str]) -> Iterator[str]:
         yield f"no option {option}{way or '; see velo train --help'}"
 
 
+class Interrupt:
+    """Ctrl-C or SIGTERM once: stop after this epoch. Twice: at once."""
+
+    def __init__(self, say: Callable[[str], None] = say, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.say = say
+        self._signals = StopSignals(clock=clock)
+        self.requested = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals inside, as only a main thread can. What an environment prints goes to stderr."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            signal.signal(number, self._receive)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if not self._signals.counts(number):
+            return
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        with suppress(RuntimeError):  # the same stream is being written to
+            self.say("stopping after this epoch; once more stops at once")
+
+    def train(self, settings: RunSettings) -> TrainingResult:
+        """One run with its dashboard, until it is interrupted."""
+        dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps) if settings.output.dashboard else None
+        self.say = dashboard.above(say) if dashboard else say
+        return train_settings(settings, say=say, stop=lambda: self.requested, dashboard=dashboard)
+
+
 def _train(settings: RunSettings, *, as_json: bool) -> int:
-    dashboard = make_dashboard(settings)
-    interrupt = Interrupt(dashboard.above(say) if dashboard else say)
+    kept_path(run_folder(settings).parent)
+    interrupt = Interrupt()
     try:
         with interrupt.installed():
-            result = train_settings(settings, say=say, stop=lambda: interrupt.requested, dashboard=dashboard)
+            result = interrupt.train(settings)
     except KeyboardInterrupt:
         kept = any(run_folder(settings).glob("checkpoint_*.pt"))
         say(f"stopped at once; the same command {'resumes from the last checkpoint' if kept else 'starts over'}")
         raise
+    result = replace(result, folder=typed_path(result.folder), traces=[*map(typed_path, result.traces)])
     for line in result.advice:
         say(line)
     if wants_json(as_json) and (result.finished or result.timing["parts"]):
@@ -142,13 +196,12 @@ def _train(settings: RunSettings, *, as_json: bool) -> int:
         score = f"; {evaluation_line(result.evaluation)}" if result.evaluation else ""
         say(f"{summary(result.step, result.timing)}{score}; {result.folder}")
     if not result.finished:
-        say(f"stopped after agent step {result.step:,}; the same command resumes from there")
+        again = "starts afresh: the profiler is on" if settings.trainer.profiler.enabled else "resumes from there"
+        say(f"stopped after agent step {result.step:,}; the same command {again}")
         main.leave_at_once = True  # Ctrl-C is often pressed twice; during torch's exit the second is a traceback
     if wants_json(as_json):
         print_lines(orjson.dumps(result, default=str, option=orjson.OPT_INDENT_2).decode())
     else:
-        from velodrome.cli.train_tables import train_table
-
         print_text(train_table(result.folder, result.step, result.timing, result.evaluation))
     return 0 if result.finished else 130
 
@@ -161,3 +214,34 @@ def summary(step: int, timing: dict[str, Any]) -> str:
     spent_s = sum(each["rollout_s"] + each["update_s"] for each in phases.values())
     speeds = ", ".join(f"{name} {each['sps']:,.0f} steps/s" for name, each in phases.items())
     return f"{step:,} agent steps in {duration(spent_s * 1e3)} of training ({speeds})"
+
+
+def _show_trials(plan: SweepPlan, *, as_json: bool) -> int:
+    """The values of the first trials. Those of tpe depend on results later on."""
+    trials = [(number, plan.proposed(number, ())) for number in range(min(_SHOWN, plan.sweep.trials))]
+    lines = [f"trial {number}: {typed(values)}" for number, values in trials]
+    lines += [f"… {plan.sweep.trials} in all"] if plan.sweep.trials > len(trials) else []
+    shown = [{"trial": number, "values": values, "words": typed(values)} for number, values in trials]
+    result = {"folder": str(plan.folder), "sweep": plan.sweep.model_dump(), "first": shown}
+    print_lines(printed_json(result)) if as_json else print_text("\n".join([*lines, f"folder: {plan.folder}"]))
+    return 0
+
+
+def _sweep(plan: SweepPlan, *, as_json: bool) -> int:
+    """Run what is missing, and show the best."""
+    plan = replace(plan, folder=kept_path(plan.folder))  # an environment may change the working directory
+    interrupt = Interrupt()
+    try:
+        with interrupt.installed():
+            result = run_sweep(plan, interrupt.train, say, lambda: interrupt.requested)
+    except KeyboardInterrupt:
+        say("stopped at once; the same command continues the sweep")
+        raise
+    result = replace(result, folder=typed_path(result.folder))
+    if wants_json(as_json):
+        say(ranking_table(result))
+    if not result.finished:
+        say(f"stopped after {counted(len(result.trials), 'trial')}; the same command continues the sweep")
+        main.leave_at_once = True
+    print_result(result.as_json(), lambda: ranking_table(result), as_json=as_json)
+    return 130 if not result.finished else 0 if result.best else 1

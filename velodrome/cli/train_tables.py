@@ -1,4 +1,4 @@
-"""The end of a training run for a person: what it came to, where the time went, and the curve of the return."""
+"""The end of a training run or of a sweep for a person: the result, where the time went, the curve of the return."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import Any
 import orjson
 
 from velodrome.cli.tables import Row, ink, next_step, pairs
-from velodrome.timing.report import counted, curve, duration
+from velodrome.timing.figures import counted, duration
+from velodrome.timing.report import curve, table
+from velodrome.training.sweep import SweepResult
 
 Json = dict[str, Any]
 
+_TOP = 5  # trials of a ranking
+_LONGEST = 200
 _CURVES = {  # the first that the run has is drawn
     "rollout_return": "return in rollouts, sampled",
     "agreement": "agreement",
@@ -63,3 +67,21 @@ def _lines(path: Path) -> list[Json]:
     except (OSError, ValueError):
         return []
     return [row for row in rows if isinstance(row, dict)]
+
+
+def ranking_table(result: SweepResult) -> str:
+    """The best trials, their values as words to paste, and what failed."""
+    failed = [trial for trial in result.trials if trial.value is None]
+    head = ("", "trial", result.sweep.metric, "")
+    rows = [
+        (str(place), str(trial.trial), f"{trial.value:g}", trial.words)
+        for place, trial in enumerate(result.ranking[:_TOP], 1)
+    ]
+    lines = [table(head, rows, left=4, longest=_LONGEST)] if rows else []
+    if failed:
+        lines.append(f"{counted(len(failed), 'trial')} failed, as trial {failed[0].trial}: {failed[0].reason}")
+    best = result.best
+    if best is not None:
+        lines.append(f"best: {best.words}")
+        lines.append(next_step(f"velo view {shlex.quote(str(result.folder / best.runs[0]['folder']))}"))
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
@@ -125,14 +125,6 @@ def argument(default: Any = ..., *, title: str, description: str) -> Any:
 def optional_value(*, title: str, description: str) -> Any:
     """A flag whose value may be left out; it is then empty."""
     return Field(None, title=title, description=description, json_schema_extra={"bare": True})
-
-
-def flag_words(model: type[Settings]) -> Iterator[tuple[str, str]]:
-    """The flags of a model, each with what it means."""
-    for name, each in ordered_fields(model).items():
-        word = _shown(each.alias or name, each)
-        if word.startswith("--"):
-            yield word, each.description or ""
 
 
 def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:

@@ -64,4 +64,4 @@ async def verify(settings: VerifySettings, config: Config, servers: Servers) -> 
     """The scoring as a command: Ctrl-C drains it."""
     stop = Stop()
     with stopped_by_signals(stop):
-        return await verification.verify(settings, ConfiguredAgents(config, servers), Surface(say, True, (), stop))
+        return await verification.verify(settings, ConfiguredAgents(config, servers), Surface(say, True, stop=stop))

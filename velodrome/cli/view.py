@@ -1,9 +1,7 @@
-"""`velo view` = `ng_viewer`: look at rollouts in a browser, in a terminal, or as files to hand on."""
+"""`velo view` = `ng_viewer`: look at rollouts in a browser, or as files to hand on."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +10,8 @@ from pydantic import Field
 
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.errors import InputError
-from velodrome.records.people.judgements import LONGEST_NAME
+from velodrome.errors import InputError, needs_extra
+from velodrome.records.judgements import LONGEST_NAME
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Port, Text
 
@@ -35,7 +33,6 @@ class ViewFlags(Settings):
         None, alias="as", title="NAME", description="who judges rollouts here [the login name]"
     )
     edit: bool = Field(False, description="let people judge rollouts of a viewer with a --host beyond this machine")
-    terminal: bool = Field(False, description="browse in this terminal instead")
     export: FilePath | None = Field(None, title="DIR", description="write a static copy into this folder")
     where: str = Field("", title="FILTER", description='which rollouts, as in "reward<1 tools>3"')
     limit: Count | None = Field(None, description="the most rollouts in a copy [1000]")
@@ -43,9 +40,8 @@ class ViewFlags(Settings):
 
 VERB = Verb(
     usage="velo view [ROLLOUTS | DIR …] [--port N] [--host HOST] [--open] [--as NAME] [--edit]      (also: ng_viewer)\n"
-    "velo view ROLLOUTS --terminal [--where FILTER]\n"
     "velo view ROLLOUTS --export DIR [--where FILTER] [--limit N]",
-    about="Look at rollouts: in a browser, in this terminal, or as files that need no server.",
+    about="Look at rollouts in a browser, or write them as files that need no server.",
     settings={"flags": ViewFlags},
     more="""Other machines can connect with --host and a token: VELODROME_TOKEN in the environment (docs/viewer.md).
 
@@ -56,29 +52,24 @@ examples:
   velo view results                              every run below the folder, training runs too; pick and compare
   velo view train_dir/first_1a2b3c4d             a training run: its curves, live, and its episodes
   ng_viewer +jsonl_fpath=rollouts.jsonl
-  velo view rollouts.jsonl --terminal --where "reward<1"
-  velo view rollouts.jsonl --export copy --where "0 < pass_rate < 1" --limit 200""",
+  velo view rollouts.jsonl --export copy --where "0 < pass_rate < 1" --limit 200
+
+In a terminal, velo show prints rollouts: velo show rollouts.jsonl --where "reward<1".""",
 )
 
 
 def run(argv: Sequence[str]) -> int:
-    """Serve, browse or export."""
+    """Serve or export."""
     flags = read_flags(ViewFlags, _translated(argv), "velo view")
     files = list(flags.files)
-    if not files and (flags.terminal or flags.export is not None):
-        raise InputError("no rollouts: give a file, as in velo view rollouts.jsonl (see velo view --help)")
-    if flags.terminal and flags.export is not None:
-        raise InputError("--terminal and --export: give one of them")
     if flags.export is not None:
         return _export(files, flags.export, flags.where, flags.limit)
-    if flags.terminal and flags.limit is not None:
-        raise InputError("--limit goes with --export; in the terminal the list is browsed page by page")
-    if flags.terminal:
-        return _terminal(files, flags.where)
     if flags.where or flags.limit is not None:
-        raise InputError("--where and --limit go with --export or --terminal; in the browser the filter is on the page")
+        raise InputError("--where and --limit go with --export; in the browser the filter is on the page")
     from velodrome.serving.process.listen import server_token
-    from velodrome.viewer.serve import serve
+
+    with needs_extra("velo view", "viewer"):
+        from velodrome.viewer.serve import serve
 
     serve(
         files or [Path()],
@@ -109,38 +100,15 @@ def _translated(argv: Sequence[str]) -> list[str]:
 
 
 def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> int:
-    from velodrome.viewer.static_copy import DEFAULT_LIMIT, write_copy
-    from velodrome.viewer.viewed_file import opened
+    with needs_extra("velo view", "viewer"):
+        from velodrome.viewer.static_copy import DEFAULT_LIMIT, write_copy
+        from velodrome.viewer.viewed_file import opened
 
-    if len(files) > 1:
-        raise InputError("--export copies one file; give one")
+    if len(files) != 1:
+        raise InputError("--export copies one file: give one, as in velo view rollouts.jsonl --export copy")
     with opened(files[0]) as source:
         done = write_copy(source, folder, where=where, limit=limit or DEFAULT_LIMIT)
     more = "; more of them match: --limit takes more" if done.more else ""
     rollouts = f"{done.rollouts:,} rollout{'' if done.rollouts == 1 else 's'}"
     say(f"{folder / 'index.html'}: {rollouts} on {done.pages:,} pages{more}")
     return 0
-
-
-def _terminal(files: list[Path], where: str) -> int:
-    from velodrome.viewer.terminal import TerminalViewer
-    from velodrome.viewer.viewed_file import opened
-
-    if len(files) > 1:
-        raise InputError("--terminal browses one file; give one")
-    with opened(files[0]) as source:
-        source.read_on()
-        source.follow()
-        viewer = TerminalViewer(source, where=where)
-        _check_terminal()
-        viewer.run()
-    return 0
-
-
-def _check_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("--terminal needs a terminal to draw on; velo show prints rollouts as text")
-    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
-        raise InputError(
-            "--terminal needs a terminal that can move its cursor (TERM); velo show prints rollouts as text"
-        )

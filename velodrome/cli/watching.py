@@ -1,48 +1,64 @@
-"""The watchers of a collection that its settings name."""
+"""What a collection reports beside its rows: profiles and metrics while it runs, a trace and spans at its end."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from velodrome.cli.options import WatchOptions
-from velodrome.collector.watch.watch import Watcher
+from velodrome.cli.streams import kept_path
+from velodrome.collector.collection import Surface
+from velodrome.collector.watch.exporting import Exposed
+from velodrome.errors import InputError, StorageError
 
 
 @contextlib.contextmanager
-def watching(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[list[Watcher]]:
-    """The watchers that the settings ask for, until the collection is over; then what they have to say."""
+def watching(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[Surface]:
+    """What the settings ask for. The trace and the spans are made from the rows, however the collection ends."""
     from velodrome.serving.profiling import profiled
 
     directory = options.profile_folder()
-    with profiled(directory, "collector", every_s=options.profiling_save_every_s), contextlib.ExitStack() as stack:
-        watchers: list[Watcher] = []
-        for watcher in _made(options, output, say):
-            stack.callback(_close, watcher, say)
-            watchers.append(watcher)
-        yield watchers
+    with (
+        profiled(directory, "collector", clock=options.profiling_clock, every_s=options.profiling_save_every_s),
+        _rendered(options, output, say),
+        contextlib.ExitStack() as stack,
+    ):
+        exposed = None
+        if options.metrics_port is not None:
+            exposed = Exposed(options.metrics_port)
+            stack.callback(exposed.close)
+            say(f"metrics: {exposed.url}")
+        traced = options.trace_path is not None or options.otlp_endpoint is not None
+        yield Surface(say, True, exposed=exposed, traced=traced)
     if directory is not None:
         say(f"profile: {directory / 'collector.log'}")
 
 
-def _made(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[Any]:
+@contextlib.contextmanager
+def _rendered(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """At the end, what the rows of this run show. A path or an address that cannot be used is refused before it."""
+    renders: list[Callable[[float], list[str]]] = []
+    rows = kept_path(output)
     if options.trace_path is not None:
-        from velodrome.collector.watch.tracing import Tracing
+        from velodrome.profiling.chrome_trace import check_target, write_trace
 
-        yield Tracing(options.trace_path, output=output, max_bytes=options.trace_max_mb * 1_000_000)
-    if options.metrics_port is not None:
-        from velodrome.collector.watch.exporting import make_exposed
-
-        yield make_exposed(options.metrics_port, say)
+        target, most = kept_path(options.trace_path), options.trace_max_mb * 1_000_000
+        check_target(target, output)
+        renders.append(lambda since: write_trace(rows, target, since=since, max_bytes=most))
     if options.otlp_endpoint is not None:
-        from velodrome.collector.watch.exporting import make_otlp
+        from velodrome.telemetry.otlp import Receiver
 
-        yield make_otlp(options.otlp_endpoint)
-
-
-def _close(watcher: Any, say: Callable[[str], None]) -> None:
-    watcher.close()
-    for note in watcher.notes:
-        say(note)
+        receiver = Receiver(options.otlp_endpoint)
+        renders.append(lambda since: receiver.send(rows, since))
+    since = round(time.time(), 6)
+    try:
+        yield
+    finally:
+        for render in renders if rows.exists() else ():
+            try:
+                for note in render(since):
+                    say(note)
+            except (InputError, StorageError) as error:
+                say(str(error))

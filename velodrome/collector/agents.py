@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from velodrome.collector.code import code_digest
-from velodrome.collector.recording.recorded import LiveModels, recorded
+from velodrome.collector.recording import RecordedModel, has_recorded, recorded
 from velodrome.collector.runfile import instance_recipes, settings_recipe
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError
-from velodrome.serving.connect import Components, Servers
+from velodrome.serving.connect import Components, Servers, entry_file
 from velodrome.settings import Config, secrets
 from velodrome.settings.component import Component, settings_of
 from velodrome.settings.names import AGENTS, MODELS
@@ -43,6 +45,10 @@ class Agents(Protocol):
 
     def environments(self, names: Iterable[str]) -> dict[str, Resources]:
         """The environment of each of these agents."""
+        ...
+
+    def environment_folder(self, name: str) -> Path | None:
+        """Where the code of this agent's environment is; None if it is not of this machine."""
         ...
 
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
@@ -103,6 +109,11 @@ class ConfiguredAgents:
         """The environment of each of these agents."""
         return {name: self._components.resources_of(name) for name in sorted(names)}
 
+    def environment_folder(self, name: str) -> Path | None:
+        """The folder of the file that its block names; a block with a url names none."""
+        block = self._config.instances[self._config.instances[name].environment() or name]
+        return None if "url" in block.settings else entry_file(block, Path.cwd()).parent
+
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
         """The blocks of the agents and of all they refer to; for scoring, of the environments only."""
         names = self._environments_of(names) if scoring else names
@@ -130,13 +141,12 @@ class LiveAgents:
         self.note = ""
         self.config: Json = {}
         self.secrets: Collection[str] = frozenset()
-        self._models = LiveModels(_identity)
 
     def record(self, names: Iterable[str]) -> None:
-        """The models among the agent's attributes are recorded ones until `aclose`."""
-        if not self._models.replace(self._agent):
+        """The caller has wrapped the models; none at all is a mistake."""
+        if not has_recorded(self._agent):
             raise InputError(
-                f"model_cache: {self.default} has no model that can be recorded; make it an attribute of the agent"
+                f"model_cache: {self.default} has no model that is recorded; make it with model=velodrome.recorded(…)"
                 " (docs/models.md#record-and-replay)"
             )
 
@@ -156,6 +166,12 @@ class LiveAgents:
             raise InputError(f"{self.default}: it has no environment, so there is nothing to verify with")
         return dict.fromkeys(names, environment)
 
+    def environment_folder(self, name: str) -> Path | None:
+        """The folder of its class."""
+        owner = type(self.environments([name])[name])
+        file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+        return None if file is None else Path(file).parent
+
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
         """Class, settings and source of the object and of every component in its settings."""
         live = next(iter(self.environments(["_"]).values())) if scoring else self._live
@@ -164,19 +180,18 @@ class LiveAgents:
         return recipes
 
     async def aclose(self) -> None:
-        """Give the agent its models back; the caller made it, and keeps it."""
-        self._models.restore()
+        """The caller made it, and keeps it."""
 
 
 def _attribute(thing: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(thing, name, None)) is not None), None)
 
 
-def _identity(model: Any) -> Json:
-    """What decides the answers of a live model."""
+def recorded_live(model: Any) -> RecordedModel:
+    """A live model, recorded by what decides its answers."""
     recipes: Json = {}
     _describe(model, "", recipes)
-    return recipes
+    return recorded(model, recipes)
 
 
 def _describe(thing: Any, name: str, recipes: Json) -> None:

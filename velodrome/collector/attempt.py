@@ -1,4 +1,4 @@
-"""One attempt at one rollout: the agent runs, and the result is a line for the rollouts file or a failure."""
+"""One attempt at one rollout: the agent runs, and what it returns is a line for the rollouts file, or a failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -32,35 +32,32 @@ _LONGEST_REQUEST = 256_000  # bytes; a task can fail many times
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One finished attempt: the encoded line of a rollout, or a failure; and the numbers its receiver needs.
+class Kept:
+    """The line of a rollout, what readings need of it, and how long it took to encode."""
 
-    `place` is the job's place in the plan. `encode_s` is how long its line took to encode. One that was made in another
-    process has no `facts`, and spans only if somebody watches.
-    """
+    line: bytes
+    facts: RowFacts
+    encode_s: float
 
-    key: str
-    place: int
-    task_index: int
-    rollout_index: int
-    agent: str
-    spans: Span
-    trace: Trace
-    digest: str | None = None
-    line: bytes | None = None
-    facts: RowFacts | None = None  # of the line, for the readings
-    reward: float | None = None
-    failure: Json | None = None  # as it is in the failures file, but for the number of the attempt
+
+@dataclass(slots=True)
+class Failed:
+    """A failure as it is in the failures file, but for the number of the attempt."""
+
+    row: Json
     away: Away | None = None  # the server that could not be reached, if that is why it failed
+    refused: bool = False  # by a server that would refuse any other rollout, too, if that is why it failed
     traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
-    tokens: int = 0
-    total_s: float = 0.0
-    backoff_s: float = 0.0
-    retries: int = 0  # of calls, those after a 429 included
-    rate_limited: int = 0  # how often a model said 429
-    lacking: Sequence[str] = ()  # token fields that were asked for and did not come; of an agent's first rollouts
-    encode_s: float = 0.0
-    slot: int = 0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One finished attempt at a job."""
+
+    job: Job
+    result: Kept | Failed
+    timing: Json  # as in its row
+    tokens: int
 
 
 async def attempt(
@@ -74,10 +71,11 @@ async def attempt(
 ) -> Attempt:
     """Run the job once. Only a fault of ours raises, unless `raising` is set: then a failure does, too.
 
-    `recorded` asks servers for their spans, for a trace.
+    `recorded` asks servers for their spans, and writes the header that calls carried into the row: for a trace.
     """
     meta, trace, spans = meta_of(job), Trace(recorded=recorded), root("rollout")
-    made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, trace, job.digest)
+    if recorded:
+        meta["trace"] = trace.header
     try:
         with trace, spans, seeds.rollout_seed(job.seed, job.key):
             agent = agents.get(job.agent)
@@ -86,16 +84,18 @@ async def attempt(
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
         timing = account(spans, around)
-        measure(made, timing)
-        keep(made, job, result, {**meta, "finished_at": round(time.time(), 6), "timing": timing}, verify)
+        whole = {**meta, "finished_at": round(time.time(), 6), "timing": timing}
+        kept = encoded(row_of(job, result, whole, verify))
+        return Attempt(job, kept, timing, kept.facts.total_tokens or 0)
     except RolloutError as error:
         if raising:
             raise
-        fail(made, error, meta, account(spans, around), job.task)
-    except asyncio.CancelledError as error:
-        error.tokens = int(spans.count("tokens"))  # type: ignore[attr-defined]  # they were paid for, too
-        raise
-    return made
+        return failed_attempt(job, error, meta, account(spans, around), spans)
+
+
+def failed_attempt(job: Job, error: RolloutError, meta: Json, timing: Json, spans: Span) -> Attempt:
+    """An attempt that came to nothing. Its tokens were paid for, too."""
+    return Attempt(job, failed(error, meta, timing, job.task), timing, int(spans.count("tokens")))
 
 
 def meta_of(job: Job) -> Json:
@@ -135,8 +135,8 @@ class uncancelled:
             raise AgentError(f"{self._what}: {describe(error)}") from error
 
 
-def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> None:
-    """Make the result a rollout, and encode it."""
+def row_of(job: Job, result: Json, meta: Json, verify: bool) -> Json:
+    """The rollout that an agent's result is."""
     with blame(AgentError, f"{job.agent}: its result is not a rollout"):
         if verify:
             check_reward(result.get("reward"))
@@ -145,19 +145,11 @@ def keep(made: Attempt, job: Job, result: Json, meta: Json, verify: bool) -> Non
         problem = usage_flaw(row["usage"])
         if problem is not None:
             raise ModelError(problem)
-    encode(made, row)
-    tokens = row["usage"].get("total_tokens")
-    made.tokens = tokens if isinstance(tokens, int) else 0
+    return row
 
 
-def measure(made: Attempt, timing: Json) -> None:
-    """The numbers that the pace rests on."""
-    made.total_s, made.backoff_s = timing["total_s"], timing.get("backoff_s", 0.0)
-    made.retries, made.rate_limited = timing.get("retries", 0), timing.get("rate_limited", 0)
-
-
-def encode(made: Attempt, row: Json) -> None:
-    """The row as the attempt's line."""
+def encoded(row: Json) -> Kept:
+    """The row as a line."""
     begun = time.perf_counter()
     try:
         line = rollout.encode(row)
@@ -165,13 +157,11 @@ def encode(made: Attempt, row: Json) -> None:
         raise unwritable(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
-    made.facts, made.line = RowFacts(row, size=len(line)), line
-    made.reward = made.facts.reward
-    made.encode_s = time.perf_counter() - begun
+    return Kept(line, RowFacts(row, size=len(line)), time.perf_counter() - begun)
 
 
 def unwritable(row: Json, error: TypeError) -> RolloutError:
-    """Whose fault it is that a row is not JSON: the model's if its conversation is not, else the verifier's."""
+    """The error of a row that is not JSON: the model's if its conversation is not, else the verifier's."""
     try:
         rollout.encode({name: row[name] for name in ("output", "response", "usage")})
     except TypeError:
@@ -194,17 +184,14 @@ def check_numbers(score: Json) -> None:
             raise VerifyError(f'"{name}" is {value!r:.40}, not a number up to {MAX_NUMBER:g}')
 
 
-def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Json) -> None:
-    """Make the attempt a failure. Its tokens were paid for, too."""
+def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
+    """The failure that an error is."""
     place = {} if error.place is None else {"place": error.place}
     text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
-    made.away = error.away
+    lines = ""
     if error.__cause__ is not None and log.isEnabledFor(logging.INFO):
         lines = "".join(traceback.format_exception(error.__cause__))
-        made.traceback = lines.encode(errors="backslashreplace").decode()
-    made.tokens = int(made.spans.count("tokens"))
-    measure(made, timing)
-    made.failure = {
+    row = {
         **meta,
         "boundary": error.boundary,
         "error": text.encode(errors="backslashreplace").decode(),
@@ -214,6 +201,8 @@ def fail(made: Attempt, error: RolloutError, meta: Json, timing: Json, task: Jso
         "partial": partial(error),
         **request_of(task),
     }
+    refused = error.refused and error.boundary != "tool"  # what a tool asks for is the model's choice
+    return Failed(row, error.away, refused, lines.encode(errors="backslashreplace").decode())
 
 
 def request_of(task: Json) -> Json:

@@ -7,11 +7,10 @@ Requested = kept + failed (+ skipped, when tasks are decided early) (+ not run, 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,26 +19,25 @@ from velodrome.checks import short
 from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.collector import Collector
-from velodrome.collector.executors import Jobs
+from velodrome.collector.decided import UndecidedJobs
 from velodrome.collector.executors.choice import make_executor, make_place
+from velodrome.collector.executors.executor import Jobs
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Plan, Planned, TaskSelection, jobs, survey
-from velodrome.collector.planning.decided import UndecidedJobs
-from velodrome.collector.planning.known import known_tasks, save_known
-from velodrome.collector.planning.stream import TaskStream
-from velodrome.collector.planning.task_sources import TaskFile, TaskList, Tasks, read_sources
-from velodrome.collector.readings import PATIENCE_S, NotReadYet, Readings, RowReader, RunReport, read_output
-from velodrome.collector.recording.recorded import make_recording
+from velodrome.collector.readings import Readings, read_output
+from velodrome.collector.recording import make_recording
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
-from velodrome.collector.sink import MemorySink, Sink, open_sink
-from velodrome.collector.watch.watch import Watcher
+from velodrome.collector.sink import MemorySink, open_sink
+from velodrome.collector.stream import TaskStream
+from velodrome.collector.tasks import TaskFiles, TaskList, Tasks
+from velodrome.collector.watch.exporting import Exposed
 from velodrome.collector.work import Collecting, Work
 from velodrome.errors import ChangedError, InputError, StorageError
-from velodrome.profiling.profile_file import make_profile
-from velodrome.rates import REQUESTS, TOKENS, RateLimit, RunRates, limited
+from velodrome.profiling.profile import make_profile
+from velodrome.rates import REQUESTS, TOKENS
 from velodrome.records.rollout import beside
 from velodrome.settings.files import find_inputs
 
@@ -50,12 +48,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Surface:
-    """What a run shows, and what can end it: notes, a progress bar, watchers, a stop."""
+    """What a run shows, and what can end it: notes, a progress bar, metrics, a stop."""
 
     say: Callable[[str], None] = lambda line: None
     progress: bool = False
-    watchers: Sequence[Watcher] = ()
+    exposed: Exposed | None = None  # to Prometheus
+    traced: bool = False  # servers are asked for their spans, and rows say their trace
     stop: Stop | None = None
+    command: str | None = None  # for the run file
 
 
 QUIET = Surface()
@@ -79,8 +79,8 @@ async def collect(
             if settings.defer and not await agent.deferrable():
                 raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
         recipe = make_recipe(agents.recipe(live), settings.params, deferred=settings.defer, seed=settings.seed)
-        work = Collecting(agents, frozenset(live), not settings.defer, bool(surface.watchers), recording)
-        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop(), surface.watchers)
+        work = Collecting(agents, frozenset(live), not settings.defer, surface.traced, recording)
+        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop(), surface.exposed)
         run = await conduct(collector, work, recipe, agents, earlier, surface)
         if recording is not None:
             surface.say(recording.report())
@@ -112,34 +112,33 @@ async def conduct(
         place = await stack.enter_async_context(make_place(settings))
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):
-            earlier.records = b""  # a million rows take 32 MB; the plan has what it needs
-        readings = await stack.enter_async_context(make_readings(collector, place.workers, earlier))
+            earlier.forget()
+        name = "memory" if settings.output is None else settings.output.name
+        profiled = isinstance(settings, CollectSettings)
+        readings = None  # with workers the output is read at the end: meanwhile this process has enough to do
+        if place.workers == 1 or settings.output is None:
+            readings = Readings(name, by_task=plan.repeated, profiled=profiled)
         collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
         for note in (agents.note, *earlier.notes, *sink.notes, *plan.hints.values(), _already_there(settings, plan)):
             if note:
                 say(note)
-        entry = runfile.begin(recipe, _inputs(settings, plan), agents.config)
+        entry = runfile.begin(recipe, _inputs(settings, plan, surface.command), agents.config)
         try:
             async with make_executor(collector, work, place) as executor:
-                with limited(make_rates(settings)):
-                    run = await collector.run(executor)
+                run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
-        if run.copies:
-            made, won, tokens = run.copies.values()
-            say(f"speculate: {made} of the last rollouts got a copy, {won} copies were first; lost: {tokens} tokens")
         for warning in _uncounted(collector):
             (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
-            run = await with_readings(run, collector, agents.config, say)
+            run = with_readings(run, collector, agents.config)
             if run.skipped:
                 run.metrics["rollouts/skipped"] = run.skipped
-            run.metrics.update({f"copies/{name}": count for name, count in run.copies.items()})
         if sink.changed is None and settings.output is not None:
             entry.update(finished_at=round(time.time(), 3), **run.counts())
             run = replace(run, unwritten=tuple(left_beside(settings.output, run, runfile)))
     if sink.changed is not None:
-        raise ChangedError("\n".join((*sink.changes(), collector.account())))
+        raise collector.refused(ChangedError(sink.changed))
     return run
 
 
@@ -161,34 +160,10 @@ def _uncounted(collector: Collector) -> Iterator[str]:
         yield "the model reports no token counts, so tokens_per_minute could not limit anything"
 
 
-def make_rates(settings: SharedSettings) -> RunRates | None:
-    """The limits of the run on its model calls; None if it has none."""
-    if settings.requests_per_minute is None and settings.tokens_per_minute is None:
-        return None
-    return RunRates(RateLimit(settings.requests_per_minute, settings.tokens_per_minute))
-
-
-@asynccontextmanager
-async def make_readings(collector: Collector, workers: int, earlier: Earlier) -> AsyncIterator[RowReader]:
-    """Who reads the rows: this process, or with workers one beside it. A continued output is read at the end anyway."""
-    settings, plan = collector.settings, collector.plan
-    name = "memory" if settings.output is None else settings.output.name
-    profiled = isinstance(settings, CollectSettings)
-    if workers == 1 or settings.output is None:
-        yield Readings(name, by_task=plan.repeated, profiled=profiled)
-        return
-    if earlier.rows:
-        yield NotReadYet()
-        return
-    from velodrome.collector.reader import make_reader
-
-    async with make_reader(name, by_task=plan.repeated, profiled=profiled) as reader:
-        yield reader
-
-
-def _inputs(settings: SharedSettings, plan: Plan) -> Json:
+def _inputs(settings: SharedSettings, plan: Plan, command: str | None) -> Json:
     """What the run file says of the input."""
     return {
+        **({} if command is None else {"command": command}),
         "input": None if settings.input is None else str(settings.input),
         "limit": settings.limit,
         "repeats": plan.repeats,
@@ -196,16 +171,14 @@ def _inputs(settings: SharedSettings, plan: Plan) -> Json:
     }
 
 
-async def with_readings(run: Run, collector: Collector, config: Json, say: Callable[[str], None]) -> Run:
-    """The run with what its rows say. After a resume the whole output is read, old rows and new."""
+def with_readings(run: Run, collector: Collector, config: Json) -> Run:
+    """The run with what its rows say. After a resume, and with workers, the whole output is read."""
     counts, sink = collector.counts, collector.sink
-    if isinstance(sink, MemorySink) or not sink.size_before:
-        reading = collector.readings.report(config, run.output, failed=len(counts.unresolved))
-        report = await reassured_report(reading, say)
-        if report is not None:
-            profile = report.profile if counts.kept or counts.failed else None
-            return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
-    assert isinstance(sink, Sink)  # what is kept in memory is read here, while it comes
+    if isinstance(sink, MemorySink) or (not sink.size_before and collector.readings is not None):
+        assert collector.readings is not None  # of what is kept in memory
+        report = collector.readings.report(config, run.output, failed=len(counts.unresolved))
+        profile = report.profile if counts.kept or counts.failed else None
+        return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
     whole = read_output(
         sink.path,
         profiled=isinstance(collector.settings, CollectSettings) and bool(counts.kept or counts.failed),
@@ -214,24 +187,12 @@ async def with_readings(run: Run, collector: Collector, config: Json, say: Calla
     )
     missing = sink.rows_before + counts.kept - whole.rollouts
     if missing > 0:
-        sink.rows.leave(f"{missing:,} of its lines were lost to another program")
+        sink.leave(f"{sink.path}: {missing:,} of its lines were lost to another program")
     read = whole.profile
     if read is not None and not read.ordered:
         read = make_profile(sink.path)
     profile = None if read is None else read.report(config)
     return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings(), sink.path), profile=profile)
-
-
-async def reassured_report(
-    reading: Awaitable[RunReport | None], say: Callable[[str], None], after_s: float = PATIENCE_S
-) -> RunReport | None:
-    """What the rows say. If that takes a while, a line says what is still going on after the last rollout."""
-    line = "all rollouts are written; metrics, checks and profile are being finished"
-    later = asyncio.get_running_loop().call_later(after_s, say, line)
-    try:
-        return await reading
-    finally:
-        later.cancel()
 
 
 def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:
@@ -266,8 +227,9 @@ def _plan(
             "stop_task_when needs rewards, which defer_verification leaves for later; leave one of them out"
         )
     if tasks is not None and not isinstance(tasks, list | tuple):
-        if settings.stop_task_when is not None:
-            raise InputError("stop_task_when needs a file or a list of tasks, which can be read once per repeat")
+        for name in ("stop_task_when", "only"):
+            if getattr(settings, name) is not None:
+                raise InputError(f"{name} needs a file or a list of tasks, which can be read more than once")
         stream = TaskStream(tasks, selection, earlier)
         return stream.plan, stream
     if tasks is not None:
@@ -275,13 +237,10 @@ def _plan(
     elif settings.input is None:
         raise InputError("no input: give a file of tasks")
     else:
-        source = read_sources(find_inputs(settings.input), settings.input)
-    known = None
-    if isinstance(source, TaskFile) and settings.output is not None and earlier.rows:
-        known = known_tasks(source, selection, settings.output)
-    plan = survey(source, selection, earlier, known)
-    if isinstance(source, TaskFile) and settings.output is not None:
-        save_known(source, selection, plan, settings.output)
+        source = TaskFiles(find_inputs(settings.input), settings.input)
+    plan = survey(source, selection, earlier)
+    if settings.only is not None:
+        plan.leave_only(settings.only, source.name)
     rule = settings.stop_task_when
     if rule is None:
         return plan, Planned(jobs(source, selection, plan))

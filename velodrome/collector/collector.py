@@ -1,34 +1,35 @@
-"""Receives finished attempts: writes them, counts them, sets the pace, decides when to stop, and informs watchers."""
+"""Receives finished attempts: writes them, counts them, sets the pace, and decides when to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from velodrome.collector.account import Surroundings
-from velodrome.collector.attempt import Attempt
-from velodrome.collector.executors import Executor, Jobs
+from velodrome.collector.attempt import Attempt, Failed, Kept
+from velodrome.collector.decided import UndecidedJobs
+from velodrome.collector.executors.executor import Executor, Jobs
 from velodrome.collector.executors.inline import give_up
 from velodrome.collector.keys import Entry, count_rollouts
 from velodrome.collector.pace import Auto, Budget, Fixed, Pace, Pacing, Stop
-from velodrome.collector.plan import KEPT, Plan, Planned
-from velodrome.collector.planning.decided import UndecidedJobs
-from velodrome.collector.planning.stream import TaskStream
-from velodrome.collector.readings import RowReader
-from velodrome.collector.result import TERMINATED, Run
+from velodrome.collector.plan import KEPT, Job, Plan, Planned
+from velodrome.collector.readings import Readings
+from velodrome.collector.result import CHANGED, REFUSED, TERMINATED, Run
 from velodrome.collector.settings import CollectSettings, SharedSettings
 from velodrome.collector.sink import MemorySink, Sink
+from velodrome.collector.stream import TaskStream
+from velodrome.collector.watch.exporting import Exposed
 from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
 from velodrome.collector.watch.pulse import beating
-from velodrome.collector.watch.watch import Done, Sample, Watcher
+from velodrome.collector.watch.samples import SampleFile
 from velodrome.errors import ChangedError, StorageError
-from velodrome.records.facts import failure_reason
+from velodrome.records.facts import RowFacts, failure_reason
 from velodrome.settings import mask_text
 from velodrome.stats.metrics import failed_keys
 from velodrome.timing.invisible import escaped
@@ -38,6 +39,7 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _MOST_REASONS = 50
+_MOST_REFUSALS = 5  # of an agent, in a row
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Collector:
         jobs: Jobs,
         around: Surroundings,
         stop: Stop,
-        watchers: Sequence[Watcher] = (),
+        exposed: Exposed | None = None,
     ) -> None:
         collecting = settings if isinstance(settings, CollectSettings) else CollectSettings()
         self.settings = settings
@@ -82,12 +84,13 @@ class Collector:
         self.jobs = jobs
         self.around = around
         self.stop = stop
-        self.watchers = watchers
+        self.exposed = exposed
         self.budget = Budget(collecting.max_total_tokens, settings.max_failures)
         self.pace: Pace = Auto() if settings.parallel == "auto" else Fixed(settings.parallel)
         self.counts = Counts()
         self._timing_every = collecting.timing_every
         self._agents: set[str] = set()  # of which a rollout was kept
+        self._refusals: dict[str, int] = {}  # by agent, since one of its rollouts was kept
         self._places: set[str] = set()  # of faults in the user's code that were shown
         self._note: Callable[[str], None] = lambda text: None
         self._drain: asyncio.TimerHandle | None = None
@@ -96,12 +99,12 @@ class Collector:
     def begin(
         self,
         sink: Sink | MemorySink,
-        readings: RowReader,
+        readings: Readings | None,
         secrets: Collection[str],
         say: Callable[[str], None],
         title: str,
     ) -> None:
-        """The output is open, and `readings` gets its rows. Without a `title` there is no progress bar."""
+        """The output is open. Without `readings` it is read at the end; without a `title` there is no progress bar."""
         self.sink = sink
         self.readings = readings
         self._secrets = secrets
@@ -121,6 +124,7 @@ class Collector:
             self.jobs.note = self.note
         self.stop.changed = self._stop_executor
         self._pacing = Pacing(self.pace, executor, self.around)
+        self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
         self._live = LiveState(self.settings.output, self.state, lambda: self.stop.reason)
         try:
             with self._live:
@@ -128,12 +132,12 @@ class Collector:
                     self._stop_executor()
                     await self._receive(executor)
         finally:
+            self._samples.flush()
             self.stop.changed = lambda: None
             if self._drain is not None:
                 self._drain.cancel()
         self.sink.finish()
-        self.counts.tokens += executor.copies.uncounted()
-        return replace(self.result(), copies=executor.copies.counts())
+        return self.result()
 
     async def _receive(self, executor: Executor) -> None:
         """Take what is finished. What is finished when the run is cancelled or given up is written, too."""
@@ -184,55 +188,57 @@ class Collector:
 
     def _take(self, attempt: Attempt) -> None:
         """Write one attempt and count it."""
-        written = error = None
-        if attempt.line is None:
-            error = self._fail(attempt)
-        elif self.plan.done[attempt.place]:
+        result = attempt.result
+        if isinstance(result, Failed):
+            self._fail(attempt.job, result)
+        elif self.plan.done[attempt.job.place]:
             return  # it is in the output already
         else:
-            written = self._keep(attempt, attempt.line)
+            self._keep(attempt.job, result)
         counts = self.counts
-        counts.tokens += attempt.tokens + self._executor.copies.uncounted()
-        if self.watchers:
-            done = make_done(attempt, written, error)
-            for watcher in self.watchers:
-                watcher.finished(done)
+        counts.tokens += attempt.tokens
+        if self.exposed is not None:
+            if isinstance(result, Kept):
+                self.exposed.finished(result.facts.timing, kept=True)
+            else:
+                self.exposed.finished(result.row["timing"], kept=False)
         reason = self.budget.reached(tokens=counts.tokens, kept=counts.kept, failed=counts.failed)
         if reason is not None:
             self.stop.request(reason)
 
-    def _entry(self, attempt: Attempt) -> Entry:
+    def _entry(self, job: Job) -> Entry:
         """What the keys file says of a rollout."""
         if not self.plan.by_task:
-            return attempt.key, 0, attempt.digest
-        name, _, repeat = attempt.key.rpartition("/")
-        return name, int(repeat), attempt.digest
+            return job.key, 0, job.digest
+        name, _, repeat = job.key.rpartition("/")
+        return name, int(repeat), job.digest
 
-    def _keep(self, attempt: Attempt, line: bytes) -> tuple[float, float]:
-        begun = time.perf_counter() - attempt.encode_s  # without what it waited for the loop between the two
-        self.sink.keep(line, self._entry(attempt))
-        self.plan.done[attempt.place] = KEPT
+    def _keep(self, job: Job, kept: Kept) -> None:
+        begun = time.perf_counter() - kept.encode_s  # without what it waited for the loop between the two
+        self.sink.keep(kept.line, self._entry(job))
+        self.plan.done[job.place] = KEPT
+        reward = kept.facts.reward
         if isinstance(self.jobs, UndecidedJobs):
-            self.jobs.decide(attempt.place, attempt.reward)
-        written = (begun, time.perf_counter())
-        self.around.write_s = written[1] - written[0]
+            self.jobs.decide(job.place, reward)
+        self.around.write_s = time.perf_counter() - begun
         counts = self.counts
         counts.kept += 1
-        counts.unresolved.discard(attempt.key)
-        if attempt.reward is not None:
-            counts.rewards += attempt.reward
+        self._refusals.pop(job.agent, None)
+        counts.unresolved.discard(job.key)
+        if reward is not None:
+            counts.rewards += reward
             counts.scored += 1
-        self.readings.keep(attempt)
-        if attempt.agent not in self._agents and isinstance(self.settings, CollectSettings):
-            self._agents.add(attempt.agent)
-            self._report_tokens(attempt)
-        if self._timing_every is not None and counts.kept % self._timing_every == 0:
+        if self.readings is not None:
+            self.readings.keep(kept.facts)
+        if job.agent not in self._agents and isinstance(self.settings, CollectSettings):
+            self._agents.add(job.agent)
+            self._report_tokens(kept.facts)
+        if self.readings is not None and self._timing_every is not None and counts.kept % self._timing_every == 0:
             self.readings.show_tree(self.note)
-        return written
 
-    def _report_tokens(self, first: Attempt) -> None:
+    def _report_tokens(self, first: RowFacts) -> None:
         """Report what the first rollout of an agent lacks: those after it will, too."""
-        flaws = first.lacking if first.facts is None else first.facts.token_flaws
+        flaws = first.token_flaws
         if flaws:
             report = self.note if self.title else log.warning  # without a bar, notes are easily missed
             report(
@@ -240,35 +246,44 @@ class Collector:
                 " (docs/models.md#token-ids says what each server gives)"
             )
 
-    def _fail(self, attempt: Attempt) -> str:
-        counts, number = self.counts, self._attempts.get(attempt.key, 0) + 1
-        self._attempts[attempt.key] = number
-        failure = {**(attempt.failure or {}), "attempt": number}
+    def _fail(self, job: Job, failed: Failed) -> None:
+        counts, number = self.counts, self._attempts.get(job.key, 0) + 1
+        self._attempts[job.key] = number
+        failure = {**failed.row, "attempt": number}
         failure |= {name: mask_text(failure[name], self._secrets) for name in ("error", "place") if name in failure}
         error: str = failure["error"]
         self.sink.fail(failure)
         counts.failed += 1
-        counts.unresolved.add(attempt.key)
+        counts.unresolved.add(job.key)
         counts.blame(failure["boundary"], error)
-        self.readings.fail(failure)  # as it is written: without secrets
-        self._point_out(failure, attempt)
-        return failure_reason(failure["boundary"], error)
+        if self.readings is not None:
+            self.readings.fail(failure)  # as it is written: without secrets
+        self._point_out(failure, failed.traceback)
+        if failed.refused:
+            self._count_refusal(job.agent, escaped(error))
 
-    def _point_out(self, failure: Json, attempt: Attempt) -> None:
+    def _count_refusal(self, agent: str, error: str) -> None:
+        """Stop once a server refuses whatever an agent asks; the rest would be refused, too."""
+        self._refusals[agent] = number = self._refusals.get(agent, 0) + 1
+        if number == _MOST_REFUSALS and self.stop.reason is None:
+            self.note(f"no more rollouts start: {number} in a row were refused: {error}")
+            self.stop.request(REFUSED)
+
+    def _point_out(self, failure: Json, traceback: str) -> None:
         """Show a fault of the user's code the first time a line of it is at fault; with -v, its traceback."""
         place = failure.get("place")
         if place is not None and place not in self._places and len(self._places) < _MOST_REASONS:
             self._places.add(place)
             self.note(f"failed: {escaped(failure['error'])}")
-            if attempt.traceback:
-                log.info("%s", mask_text(escaped(attempt.traceback), self._secrets))
+            if traceback:
+                log.info("%s", mask_text(escaped(traceback), self._secrets))
 
     def result(self) -> Run:
-        """The counts. Of an output that another program changed, only what is in the file it names counts as kept."""
+        """The counts. Of an output that another program changed, only what is in the file counts as kept."""
         plan, counts, sink = self.plan, self.counts, self.sink
         kept = plan.kept
-        if isinstance(sink, Sink) and sink.rows.changed is not None:
-            missing = sink.rows_before + counts.kept - count_rollouts(sink.place)
+        if isinstance(sink, Sink) and sink.changed is not None:
+            missing = sink.rows_before + counts.kept - count_rollouts(sink.path)
             kept = max(kept - max(missing, 0), 0)
         left = plan.rollouts - kept - counts.failed - plan.skipped
         return Run(
@@ -293,45 +308,45 @@ class Collector:
 
     def account(self) -> str:
         """The counts in one line, with the file that they are about."""
-        return f"{self.result().summary()}  ->  {self.sink.place}"
+        return f"{self.result().summary()}  ->  {self.sink.path}"
 
     def refused(self, error: StorageError) -> StorageError:
-        """The error of a disk that refused a write, with the counts of what came before."""
-        self.stop.request("the disk refused a write")
+        """What ended the run, with the counts of what came before: the disk, or a program that changed a file."""
         self.sink.close()
-        if self.sink.changed is None:
+        changed = self.sink.changed
+        if changed is None:
+            self.stop.request("the disk refused a write")
             return StorageError(f"{error}\n{self.account()}")
-        reason = str(error).partition(";")[0]  # the rest promises what the change has made false
-        return ChangedError("\n".join((reason, *self.sink.changes(), self.account())))
+        self.stop.request(CHANGED)
+        way_out = "the same command again continues with what is in the file"
+        return ChangedError(f"{changed} during the run; {way_out}\n{self.account()}")
 
     def _compare_output(self) -> None:
-        """Take no new jobs once another program has changed the output."""
-        changed = self.sink.changed
-        if changed is not None and self.stop.reason is None:
-            self.note(f"{changed}; no new rollouts are started")
-            self.stop.request("another program changed a file of the run")
+        """Give up what is in flight once another program has changed the output: it could not be written."""
+        if self.sink.changed is not None and self.stop.reason is None:
+            self.stop.now = True
+            self.stop.request(CHANGED)
 
     def _sampled(self, cpu: float, lag_s: float) -> None:
-        around, counts, now = self.around, self.counts, time.perf_counter()
+        around, counts = self.around, self.counts
         around.cpu, around.lag_s = cpu, lag_s
         self._live.update()
         self._compare_output()
-        if self.watchers:
-            size = self.sink.size - self.sink.size_before
-            sample = Sample(
-                at=now,
-                in_flight=around.in_flight,
-                limit=self.pace.limit,
-                kept=counts.kept,
-                failed=counts.failed,
-                cpu=cpu,
-                lag_s=lag_s,
-                bytes_written=size,
-                tokens=counts.tokens,
-                decisions=self._pacing.take_decisions(),
-            )
-            for watcher in self.watchers:
-                watcher.sampled(sample)
+        sample = {
+            "at": round(time.time(), 3),
+            "in_flight": self._executor.in_flight,
+            "limit": self.pace.limit,
+            "kept": counts.kept,
+            "failed": counts.failed,
+            "cpu": round(cpu, 3),
+            "lag_s": round(lag_s, 6),
+            "bytes": self.sink.size - self.sink.size_before,
+            "tokens": counts.tokens,
+            "pace": self._pacing.take_decisions(),
+        }
+        self._samples.add(sample)
+        if self.exposed is not None:
+            self.exposed.sampled(sample, counts.mean_reward)
 
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
@@ -377,20 +392,3 @@ class Collector:
             await give_up({feeding})
         if feeding.done() and not feeding.cancelled():
             feeding.result()
-
-
-def make_done(attempt: Attempt, written: tuple[float, float] | None, error: str | None) -> Done:
-    """One attempt, for watchers."""
-    return Done(
-        key=attempt.key,
-        task_index=attempt.task_index,
-        rollout_index=attempt.rollout_index,
-        agent=attempt.agent,
-        kept=attempt.line is not None,
-        reward=attempt.reward,
-        error=error,
-        spans=attempt.spans,
-        trace=attempt.trace.header,
-        slot=attempt.slot,
-        written=written,
-    )

@@ -14,22 +14,37 @@ from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
-from velodrome.collector.keys import Earlier, name_hash
-from velodrome.collector.planning.request_names import KNOWN, misspelt
-from velodrome.collector.planning.task_sources import BEGINNING, Start, Tasks
+from velodrome.collector.keys import Earlier, has_other
+from velodrome.collector.tasks import Tasks
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError
-from velodrome.records.task import agent_of, check_input, digest, own_id, parse_task, request_flaw
+from velodrome.records.task import agent_of, check_input, digest, hashed, own_id, parse_task, request_flaw
 from velodrome.serving.connect import unknown
+from velodrome.settings.names import nearest
 
 Json = dict[str, Any]
-KEPT, SKIPPED = 1, 2  # in `Plan.done`
+KEPT, SKIPPED, OTHER = 1, 2, 3  # in `Plan.done`; a rollout that is not requested is OTHER
 _MOST_PROBLEMS = 20
+# Servers have fields of their own, so another one is never an error; one that looks like a known one gets a hint.
+_REQUEST_FIELDS = frozenset(
+    (
+        *("input", "messages", "instructions", "tools", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
+        *("model", "metadata", "reasoning", "reasoning_effort", "text", "response_format", "verbosity"),
+        *("max_output_tokens", "max_tokens", "max_completion_tokens", "min_tokens"),
+        *("temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stop_token_ids", "ignore_eos"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "logit_bias"),
+        *("logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+        *("user", "store", "stream", "stream_options", "include", "background", "truncation", "service_tier"),
+        *("previous_response_id", "prompt", "prompt_cache_key", "safety_identifier", "conversation"),
+        *("chat_template_kwargs", "extra_body", "guided_json", "guided_regex", "priority", "skip_special_tokens"),
+    )
+)
 
 
 class Job(NamedTuple):
@@ -68,8 +83,7 @@ class TaskSelection:
 class Plan:
     """The tasks of a run, and which of their rollouts are `done`: one byte each, in the order of the jobs.
 
-    `by_task`: a task has a name and repeats; else every rollout has a name of its own. `surveyed` is a place up to
-    which the tasks were known from an earlier run.
+    `by_task`: the names are those of tasks, with repeats; else those of single rollouts.
     """
 
     repeats: int = 1
@@ -80,10 +94,7 @@ class Plan:
     repeated: bool = False  # whether a task may have more than one rollout, in the output too
     names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
     digests: array[int] = field(default_factory=lambda: array("Q"))
-    surveyed: Start = BEGINNING
-    surveyed_hash: Any = None  # a hash object of the input's bytes up to there
-    lines: int = 0  # of the input, up to the last task
-    hints: dict[str, str] = field(default_factory=dict)  # a misspelt field of requests -> a line on it
+    hints: dict[str, str] = field(default_factory=dict)  # an unknown field of requests -> a line on it, or none
 
     @property
     def tasks(self) -> int:
@@ -93,7 +104,7 @@ class Plan:
     @property
     def rollouts(self) -> int:
         """How many are requested, those that are done included."""
-        return len(self.done)
+        return len(self.done) - self.done.count(OTHER)
 
     @property
     def kept(self) -> int:
@@ -105,46 +116,48 @@ class Plan:
         """How many were not run, because their task is decided."""
         return self.done.count(SKIPPED)
 
-    def add(self, name: int, content: str) -> None:
-        """One more task, by the hash of its name and the digest of its content."""
+    def add(self, name: int, content: str, there: list[tuple[int, int]]) -> None:
+        """One more task, by the hash of its name and the digest of its content; `there` is what the output has."""
+        own, done = int(content, 16), bytearray(self.repeats)
+        for other, repeat in there:
+            if other in (0, own) and 0 <= repeat < self.repeats:
+                done[repeat] = KEPT
         self.names.append(name)
-        self.digests.append(int(content, 16))
-        self.done.extend(bytes(self.repeats))
+        self.digests.append(own)
+        self.done.extend(done)
+
+    def indices(self, names: Any) -> Any:
+        """The task of each of these names, which are hashes in an array; -1 for none."""
+        import numpy as np
+
+        own = np.frombuffer(self.names, "<u8")
+        order = np.argsort(own)
+        index = order[np.minimum(np.searchsorted(own[order], names), len(own) - 1)]
+        return np.where(own[index] == names, index, -1)
+
+    def leave_only(self, key: str, name: str) -> None:
+        """Request the rollout with this key alone. `name` is that of the input."""
+        task, _, repeat = key.rpartition("/")
+        try:
+            place = self.names.index(hashed(task)) * self.repeats
+            place += [str(each) for each in range(self.repeats)].index(repeat)
+        except ValueError:
+            hint = "give the limit and num_repeats of its run, too"
+            raise InputError(f"{name}: no task has a rollout with the key {key!r}; {hint}") from None
+        state, self.done = self.done[place], bytearray([OTHER]) * len(self.done)
+        self.done[place] = state
 
     def look_for_typos(self, params: Json, place: Callable[[], str]) -> None:
-        """Note a field that looks like a known one, once; it is sent as it is."""
-        for name, near in misspelt(params) if not params.keys() <= KNOWN else ():
-            if name not in self.hints and len(self.hints) < _MOST_PROBLEMS:
-                self.hints[name] = (
-                    f'{place()}: "responses_create_params.{name}" is not a known field; did you mean "{near}"?'
-                    " It is sent as it is"
-                )
+        """Note each field that looks like a known one, once. It is sent as it is."""
+        for name in sorted(params.keys() - _REQUEST_FIELDS - self.hints.keys()):
+            near = nearest(name, _REQUEST_FIELDS, cutoff=0.8)
+            if len(self.hints) < _MOST_PROBLEMS:
+                field = f'{place()}: "responses_create_params.{name}" is not a known field'
+                self.hints[name] = f'{field}; did you mean "{near}"? It is sent as it is' if near else ""
 
     def digest(self, index: int) -> str:
         """The digest of a task's content."""
         return f"{self.digests[index]:016x}"
-
-    def mark(self, earlier: Earlier) -> list[int]:
-        """Mark what the output has. Returns the tasks whose name is there with other content."""
-        if not earlier.rows:
-            return []
-        import numpy as np
-
-        names, digests, repeats = earlier.columns()
-        rows = np.argsort(names)  # in the order of names a search is many times faster
-        names, digests, repeats = names[rows], digests[rows], repeats[rows]
-        self.repeated = self.repeated or bool((names[1:] == names[:-1]).any())
-        own, contents = np.frombuffer(self.names, "<u8"), np.frombuffer(self.digests, "<u8")
-        order = np.argsort(own)
-        places = np.searchsorted(own[order], names)
-        places[places == len(own)] = 0
-        index = order[places]
-        ours = own[index] == names
-        other = ours & (digests != 0) & (digests != contents[index])
-        good = ours & ~other & (repeats >= 0) & (repeats < self.repeats)
-        done = np.frombuffer(self.done, "u1")
-        done[index[good] * self.repeats + repeats[good]] = 1
-        return [int(task) for task in np.unique(index[other])]
 
 
 class InputProblems:
@@ -173,29 +186,41 @@ class InputProblems:
 
 
 class Names:
-    """The names so far, as hashes; equal ones get `#2`, `#3` …"""
+    """Gives every task of a plan its name. Equal names get `#2`, `#3` …
 
-    def __init__(self, known: array[int] | None = None) -> None:
+    A name that the output has with other content gets `@` and the digest where mixing is allowed, else it is `taken`.
+    """
+
+    def __init__(self, plan: Plan, earlier: Earlier, *, allow_mixed: bool) -> None:
+        self.plan = plan
+        self.taken: list[tuple[int, str, str]] = []  # line, name and digest
+        self._earlier = earlier
+        self._allow_mixed = allow_mixed
         self._names: set[int] = set()
-        self._known: Any = None  # sorted: a set of a million takes ten times the memory
-        if known:
-            import numpy as np
-
-            self._known = np.sort(np.frombuffer(known, "<u8"))
         self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
 
-    def __contains__(self, place: int) -> bool:
-        if place in self._names or self._known is None:
-            return place in self._names
-        at = self._known.searchsorted(self._known.dtype.type(place))
-        return bool(at < len(self._known) and self._known[at] == place)
+    def add(self, number: int, own: str | None, content: str) -> str | None:
+        """Add the task of this line to the plan. Returns its name, or None if that is taken."""
+        place, suffix = self._number(own or content)
+        there, name = self._earlier.rollouts(place), (own or content) + suffix
+        if has_other(there, content):
+            if not self._allow_mixed:
+                self.taken.append((number, name, content))
+                return None
+            suffix, name = f"{suffix}@{content}", f"{name}@{content}"
+            place = hashed(name)
+            there += self._earlier.rollouts(place)
+        if suffix:
+            self.plan.suffixes[self.plan.tasks] = suffix
+        self.plan.add(place, content, there)
+        return name
 
-    def add(self, name: str) -> tuple[int, str]:
-        """The hash of a new name, and what makes it one; nothing for most."""
-        suffix, place = "", name_hash(name)
-        if place in self:
+    def _number(self, name: str) -> tuple[int, str]:
+        """The hash of a new name, and the suffix that makes it unique; empty for most."""
+        suffix, place = "", hashed(name)
+        if place in self._names:
             first, number = place, self._last.get(place, 1) + 1
-            while (place := name_hash(f"{name}#{number}")) in self:
+            while (place := hashed(f"{name}#{number}")) in self._names:
                 number += 1
             self._last[first] = number
             suffix = f"#{number}"
@@ -203,75 +228,40 @@ class Names:
         return place, suffix
 
 
-def refuse_taken(
-    taken: list[tuple[int, str, str]], count: int, place: Callable[[int], str], output: Path | None
-) -> None:
-    """Raise if a key of the input is in the output with other content: line, key and digest of the first."""
-    if taken:
-        number, key, content = taken[0]
-        more = f" (and {count - 1} more like it)" if count > 1 else ""
-        raise InputError(
-            f"{place(number)}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
-            f"to add it under a key with @{content}, or choose another output (see docs/rollouts.md#keys)"
-        )
+def taken_error(taken: list[tuple[int, str, str]], place: Callable[[int], str], output: Path | None) -> InputError:
+    """These keys of the input are in the output with other content: line, key and digest of each."""
+    number, key, content = taken[0]
+    more = f" (and {len(taken) - 1} more like it)" if len(taken) > 1 else ""
+    return InputError(
+        f"{place(number)}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
+        f"to add it under a key with @{content}, or choose another output (see docs/rollouts.md#keys)"
+    )
 
 
-def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier, known: Plan | None = None) -> Plan:
-    """Check every row and give every task its name. `known` has the first tasks, checked by an earlier run."""
+def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier) -> Plan:
+    """Check every row and give every task its name."""
     check_selection(selection)
-    plan = known or Plan(selection.repeats, repeated=selection.repeats > 1)
+    plan = Plan(selection.repeats, repeated=selection.repeats > 1 or earlier.repeated)
     plan.look_for_typos(selection.params, lambda: "command line")
-    problems = InputProblems(tasks.place)
-    lines = tasks.lines(plan.surveyed)
-    names: Names | None = None
-    read = plan.tasks
-    while selection.limit is None or read < selection.limit:
-        try:
-            number, line = next(lines)
-            read += 1
-            row = parse_task(line)
-            agent = known_agent(selection.agent_for(row), selection.agents)
-        except StopIteration:
-            break
-        except LongLineError as error:
-            raise InputError(*problems.lines(), *error.problems) from None
-        except ValueError as error:
-            problems.add(number, str(error))
-            continue
-        names = names or Names(plan.names)
-        plan.agents.add(agent)
-        plan.look_for_typos(row["responses_create_params"], partial(tasks.place, number))
-        content = digest(row)
-        place, suffix = names.add(own_id(row) or content)
-        if suffix:
-            plan.suffixes[plan.tasks] = suffix
-        plan.add(place, content)
-        plan.lines = number
+    problems, names = InputProblems(tasks.place), Names(plan, earlier, allow_mixed=selection.allow_mixed)
+    try:
+        for number, line in islice(tasks.lines(), selection.limit):
+            try:
+                row = parse_task(line)
+                plan.agents.add(known_agent(selection.agent_for(row), selection.agents))
+            except ValueError as error:
+                problems.add(number, str(error))
+                continue
+            plan.look_for_typos(row["responses_create_params"], partial(tasks.place, number))
+            names.add(number, own_id(row), digest(row))
+    except LongLineError as error:
+        raise InputError(*problems.lines(), *error.problems) from None
     problems.refuse()
+    if names.taken:
+        raise taken_error(names.taken, tasks.place, earlier.output)
     if not plan.tasks:
         raise InputError(f"{tasks.name}: no tasks in it (see docs/rollouts.md#task)")
-    taken = plan.mark(earlier)
-    if taken:
-        _rename(tasks, selection, plan, taken, earlier)
     return plan
-
-
-def _rename(tasks: Tasks, selection: TaskSelection, plan: Plan, taken: list[int], earlier: Earlier) -> None:
-    """Tasks whose name the output has with other content get names of their own, or are refused."""
-    wanted = set(taken)
-    named: list[tuple[int, str, str]] = []
-    for index, (number, line) in enumerate(tasks.lines()):
-        if index in wanted:
-            content = plan.digest(index)
-            name = (own_id(orjson.loads(line)) or content) + plan.suffixes.get(index, "")
-            named.append((number, name, content))
-            plan.suffixes[index] = f"{plan.suffixes.get(index, '')}@{content}"
-            plan.names[index] = name_hash(f"{name}@{content}")
-            if len(named) == len(wanted) or not selection.allow_mixed:
-                break
-    if not selection.allow_mixed:
-        refuse_taken(named, len(taken), tasks.place, earlier.output)
-    plan.mark(earlier)
 
 
 def check_selection(selection: TaskSelection) -> None:
@@ -336,10 +326,8 @@ def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, *, in_rounds: bool 
 
 def _jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, wanted: range) -> Iterator[Job]:
     """These repeats of every task, as far as they are still to make."""
-    repeats, start = selection.repeats, plan.surveyed
-    if plan.done.find(0, 0, start.tasks * repeats) >= 0:
-        start = BEGINNING
-    for index, (number, line) in enumerate(tasks.lines(start), start.tasks):
+    repeats = selection.repeats
+    for index, (number, line) in enumerate(tasks.lines()):
         if index >= plan.tasks:
             return
         first = index * repeats

@@ -1,23 +1,20 @@
 """What rows say: the metrics, what may be wrong with them, and where the time went.
 
 The collector feeds its own rows while it runs, many at a time, because the code that reads them is quicker in a row
-than between other things. After a resume the whole output is read instead, old rows and new. Rows that come from worker
-processes are read in a process of their own (`collector/reader.py`).
+than between other things. After a resume, and with workers, the whole output is read at the end instead.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import orjson
+from typing import Any
 
 from velodrome.checks import WHILE_COLLECTING, Checks, short
-from velodrome.collector.attempt import Attempt
 from velodrome.collector.watch.progress import counting
-from velodrome.profiling.profile import Profile
+from velodrome.profiling.profile import Profile, make_profile
 from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
@@ -27,7 +24,7 @@ from velodrome.stats.metrics import Tally
 Json = dict[str, Any]
 
 PATIENCE_S = 2.0
-_AT_ONCE = 256
+_AT_ONCE = 256  # rows; the older half of them is read, since workers finish side by side and rows come a little late
 _BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are read
 
 
@@ -38,30 +35,6 @@ class RunReport:
     metrics: Json
     findings: list[str]  # of the checks, in short
     profile: Json | None  # where the time went; None if that is another run's
-
-
-class RowReader(Protocol):
-    """Gets the rows of a run while it writes them, in the order they finished in."""
-
-    def keep(self, attempt: Attempt) -> None:
-        """One kept rollout."""
-        ...
-
-    def fail(self, failure: Json) -> None:
-        """One failed attempt, as it is written."""
-        ...
-
-    def show_tree(self, show: Callable[[str], None]) -> None:
-        """Show where the time went so far."""
-        ...
-
-    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
-        """What the rows say; None if that is not known, and the output must be read."""
-        ...
-
-    async def aclose(self) -> None:
-        """No more rows come."""
-        ...
 
 
 class Readings:
@@ -75,16 +48,31 @@ class Readings:
         self._bytes = 0
 
     def add(self, facts: RowFacts) -> None:
-        """One kept rollout, or one failed attempt."""
+        """One kept rollout, or one failed attempt, in the order of the file."""
         self._waiting.append(facts)
         self._bytes += facts.size
+        self._read_if_many()
+
+    def _add_finished(self, facts: RowFacts) -> None:
+        """The same while they are made: each takes its place in the order in which they finished."""
+        insort(self._waiting, facts, key=lambda each: each.finished_at or 0.0)
+        self._bytes += facts.size
+        self._read_if_many()
+
+    def _read_if_many(self) -> None:
         if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
-            self.up_to_date()
+            self._read(1 + len(self._waiting) // 2)
 
     def up_to_date(self) -> Readings:
         """Itself, with nothing waiting to be read."""
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
-        for facts in waiting:
+        self._read(len(self._waiting))
+        return self
+
+    def _read(self, count: int) -> None:
+        """Read so many of the waiting rows, the oldest first."""
+        oldest, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._bytes = sum(each.size for each in self._waiting)
+        for facts in oldest:
             if facts.failed:
                 self.checks.fail(facts)
             else:
@@ -92,16 +80,14 @@ class Readings:
                 self.checks.add(facts)
             if self.profile is not None:
                 self.profile.add(facts)
-        return self
 
-    def keep(self, attempt: Attempt) -> None:
-        """One kept rollout. One from another process is parsed again, which only a run without an output needs."""
-        line = attempt.line or b""
-        self.add(RowFacts(orjson.loads(line), size=len(line)) if attempt.facts is None else attempt.facts)
+    def keep(self, facts: RowFacts) -> None:
+        """One kept rollout."""
+        self._add_finished(facts)
 
     def fail(self, failure: Json) -> None:
         """One failed attempt."""
-        self.add(RowFacts(failure, failed=True))
+        self._add_finished(RowFacts(failure, failed=True))
 
     def show_tree(self, show: Callable[[str], None]) -> None:
         """Show where the time of the rollouts so far went; nothing if they were made by another run."""
@@ -109,38 +95,17 @@ class Readings:
         if profile is not None:
             show(profile_tree({"rollouts": profile.rollouts, "tree": profile.tree()}))
 
-    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
+    def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport:
         """What the rows say."""
-        self.up_to_date()
-        profile = self.profile.report(config) if self.profile is not None else None
-        return RunReport(self.tally.metrics(failed=failed), self.findings(output), profile)
+        profile = self.up_to_date().profile
+        if profile is not None and not profile.ordered and output is not None:
+            profile = make_profile(output)
+        report = None if profile is None else profile.report(config)
+        return RunReport(self.tally.metrics(failed=failed), self.findings(output), report)
 
     def findings(self, output: Path | None) -> list[str]:
         """What may be wrong with the rows, in short."""
         return short(self.checks.findings(), output)
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-
-class NotReadYet:
-    """Rows that nobody reads while they come, because the whole output is read at the end."""
-
-    def keep(self, attempt: Attempt) -> None:
-        """One kept rollout."""
-
-    def fail(self, failure: Json) -> None:
-        """One failed attempt."""
-
-    def show_tree(self, show: Callable[[str], None]) -> None:
-        """Nothing is known yet."""
-
-    async def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport | None:
-        """The output must be read."""
-        return None
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 class OutputReadings(Readings):

@@ -18,6 +18,8 @@ from velodrome.settings.names import hint
 Json = dict[str, Any]
 
 TERMINATED = "terminated"  # why a run ended that was sent SIGTERM
+CHANGED = "another program changed a file of the run"
+REFUSED = "every call was refused"  # why a run ended whose key, rights or model name are wrong
 
 
 class RunMetrics(dict[str, Any]):
@@ -49,9 +51,6 @@ class Run:
     lines: list[bytes] = field(default_factory=list)  # without an output
     failed_attempts: list[Json] = field(default_factory=list)  # without an output
     skipped: int = 0  # repeats of tasks that were decided (`stop_task_when`)
-    copies: dict[str, int] = field(
-        default_factory=dict
-    )  # made, won, and the tokens of attempts that lost (`speculate`)
 
     def __post_init__(self) -> None:
         reasons = "".join(f"; {count} x {reason}" for reason, count in list(self.reasons.items())[:1])
@@ -71,11 +70,11 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0 all kept, 1 a file could not be written, 3 some failed, 4 stopped, 130 interrupted, 143 terminated."""
+        """0 all kept, 1 a file not written, 2 refused, 3 some failed, 4 stopped, 130 interrupted, 143 terminated."""
         if self.unwritten:
             return 1
         if self.stopped is not None:
-            return {"interrupted": 130, TERMINATED: 143}.get(self.stopped, 4)
+            return {"interrupted": 130, TERMINATED: 143, REFUSED: 2}.get(self.stopped, 4)
         return 3 if self.failed or self.left else 0
 
     def __repr__(self) -> str:
@@ -84,8 +83,7 @@ class Run:
     def counts(self) -> Json:
         """The counts, for the run file."""
         counts = {name: getattr(self, name) for name in ("requested", "kept", "failed", "left", "stopped")}
-        more = {"skipped": self.skipped, "copies": self.copies}
-        return counts | {name: value for name, value in more.items() if value}
+        return counts | ({"skipped": self.skipped} if self.skipped else {})
 
     def summary(self) -> str:
         """The counts in one line."""

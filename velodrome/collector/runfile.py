@@ -31,10 +31,18 @@ _OPERATIONAL = frozenset(
         *FOREIGN,
         *("base_url", "api_key", "openai_base_url", "openai_api_key", "headers", "verbose"),
         *("session_header", "sticky_margin", "health_check_s"),
-        *("timeout_s", "total_timeout_s", "max_retries", "backoff_s", "max_concurrent", "judge_max_concurrent"),
+        *(
+            "timeout_s",
+            "total_timeout_s",
+            "rate_limit_timeout_s",
+            "max_retries",
+            "backoff_s",
+            "max_concurrent",
+            "judge_max_concurrent",
+        ),
         *("verify_timeout_s", "tool_timeout_s", "session_timeout_s", "latency_s", "jitter_s", "faults"),
         *("parallel", "n_threads", "threads", "verify_processes", "library_wall_timeout_s"),
-        *("executor", "worker_processes", "worker_memory_mb", "worker_calls", "cache"),
+        *("executor", "worker_processes", "worker_memory_mb", "worker_calls"),
     )
 )
 
@@ -55,11 +63,11 @@ def instance_recipes(instances: Mapping[str, Instance], sources: Mapping[str, st
 def settings_recipe(settings: Mapping[str, Any]) -> Json:
     """The settings that decide the content of rollouts, as JSON and without secrets."""
     kept = {key: value for key, value in settings.items() if key not in _OPERATIONAL}
-    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=lasting_text)))
+    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=_lasting_text)))
     return masked
 
 
-def lasting_text(value: Any) -> str:
+def _lasting_text(value: Any) -> str:
     """A value as text that is the same in the next process: no address in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
@@ -71,30 +79,19 @@ def make_recipe(instances: Json, params: Json, *, deferred: bool, seed: int | No
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:
-    """Every place where two recipes differ, one line each."""
+    """Every place where two recipes differ, one line each. Code without a digest is not compared."""
     if isinstance(before, dict) and isinstance(now, dict):
         result = []
         for name in sorted({*before, *now}):
             below = f"{where}.{name}" if where else str(name)
             result += differences(before.get(name), now.get(name), below)
         return result
-    return [] if before == now else [f"{where}: was {_short(before)}, now {_short(now)}"]
-
-
-def changed_code(before: Json, now: Json, python: str) -> list[str]:
-    """The instances whose code is another now, one line each. One without a digest is not compared.
-
-    Digests of compiled code, which have a class, are those of one version of Python: `python` was that of before.
-    """
-    here = platform.python_version()
-    same = python.split(".")[:2] == here.split(".")[:2]
-    result = []
-    for name, (was, new) in _both(before, now).items():
-        if "source" in was and "source" in new and was["source"] != new["source"]:
-            where = new.get("class") or f"{new.get('kind')}/{new.get('implementation')}"
-            why = "" if same or "class" not in new else f" (compiled by Python {python}, now by {here})"
-            result.append(f"{name}: the code of {where} changed: source was {was['source']}, now {new['source']}{why}")
-    return result
+    source = re.fullmatch(r"instances\.(.+)\.source", where)
+    if before == now or (source and None in (before, now)):
+        return []
+    if source:
+        return [f"{source[1]}: its code changed: source was {before}, now {now}"]
+    return [f"{where}: was {_short(before)}, now {_short(now)}"]
 
 
 def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
@@ -103,17 +100,6 @@ def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return {}
     return {name: (old[name], new[name]) for name in new if isinstance(old.get(name), dict)}
-
-
-def _without_sources(recipe: Json) -> Json:
-    blocks = recipe.get("instances")
-    if not isinstance(blocks, dict):
-        return recipe
-    kept = {
-        name: {key: value for key, value in block.items() if key != "source"} if isinstance(block, dict) else block
-        for name, block in blocks.items()
-    }
-    return {**recipe, "instances": kept}
 
 
 def _short(value: Any) -> str:
@@ -142,9 +128,7 @@ class RunFile:
         before = self._data.get("recipe")
         if not isinstance(before, dict):
             return []
-        now = orjson.loads(orjson.dumps(recipe))
-        python = str((self._data.get("versions") or {}).get("python") or platform.python_version())
-        return [*changed_code(before, now, python), *differences(_without_sources(before), _without_sources(now))]
+        return differences(before, orjson.loads(orjson.dumps(recipe)))
 
     def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
         """Record that a run starts; the entry returned is filled in until `save`."""

@@ -1,4 +1,4 @@
-"""What a collection and a scoring pass can be told. The command line, YAML and Python use the same fields."""
+"""The settings of a collection and of a scoring pass. The command line, YAML and Python use the same fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from velodrome.settings.model import Settings
-from velodrome.settings.values import Amount, Count, FilePath, Parallel, Seed, Text
+from velodrome.settings.values import Amount, Count, FilePath, Parallel, Repeats, Seed, Text, Workers
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ class SharedSettings(Settings):
         DEFAULT_PARALLEL, alias="num_samples_in_parallel", description="rollouts in flight, or auto"
     )
     seed: Seed | None = Field(None, description="model calls get seeds made of this, the rollout's key and the turn")
-    workers: Parallel = Field(
+    workers: Workers = Field(
         1, alias="num_workers", description="worker processes; auto is one per core, up to the rollouts in flight"
     )
     executor: Literal["local", "ray"] = Field(
@@ -67,14 +67,12 @@ class CollectSettings(SharedSettings):
     agent: Text | None = Field(
         None, alias="agent_name", description="the agent; each row's agent_ref by default, else the only agent"
     )
-    repeats: Count = Field(1, alias="num_repeats", description="rollouts per task")
+    repeats: Repeats = Field(1, alias="num_repeats", description="rollouts per task")
     params: Json = Field({}, alias="responses_create_params", description="overrides for every task (.temperature=0.7)")
+    only: Text | None = Field(None, description="run the rollout with this key alone, such as 9f31c2a0/0")
     stop_task_when: Literal["solved", "settled"] | None = Field(
         None,
         description="no more repeats of a task once one has reward 1.0 (solved), or two differ in reward (settled)",
-    )
-    speculate: bool = Field(
-        False, description="with workers: the last rollouts that take long run twice, and the first result counts"
     )
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
     max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")

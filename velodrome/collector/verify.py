@@ -1,43 +1,61 @@
 """Score a saved file: rollouts whose verification was deferred, or finished ones with another config.
 
 The conversation is read from the file and given to the same environment code. Scored rollouts go to a new file under
-the same keys, so an interrupted pass resumes and nothing is overwritten.
+the same keys, so an interrupted pass resumes and nothing is overwritten. A row that lacks a field which the
+environment's `verify` reads is refused before anything runs, since it would get a score that means nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from velodrome.collector.account import Surroundings, account
 from velodrome.collector.agents import Agents
-from velodrome.collector.attempt import Attempt, check_numbers, check_reward, encode, fail, uncancelled
+from velodrome.collector.attempt import (
+    Attempt,
+    check_numbers,
+    check_reward,
+    encoded,
+    failed_attempt,
+    uncancelled,
+)
 from velodrome.collector.collection import QUIET, Surface, conduct
 from velodrome.collector.collector import Collector
-from velodrome.collector.keys import Earlier, Entry, name_hash, read_earlier
+from velodrome.collector.keys import Earlier, Entry, has_other, read_earlier
 from velodrome.collector.pace import Stop
-from velodrome.collector.plan import InputProblems, Job, Plan, Planned, refuse_taken
-from velodrome.collector.planning.task_sources import TaskFile
+from velodrome.collector.plan import InputProblems, Job, Plan, Planned, taken_error
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
+from velodrome.collector.tasks import TaskFiles
 from velodrome.collector.work import RunJob
 from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import foreign_file
-from velodrome.records.task import digest
+from velodrome.records.task import digest, hashed
 from velodrome.seeds import rollout_seed
 from velodrome.serving.connect import unknown
 from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
+
+_EXAMPLES = "data/example.jsonl"
+_NOT_FIELDS = frozenset(("responses_create_params", "response", "agent_ref", "id", "task_id"))
+_TO_HAVE_FIELDS = (
+    "hint: import the rollouts again with their *_materialized_inputs.jsonl beside them, or add the fields"
+)
 
 
 async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QUIET) -> Run:
@@ -55,7 +73,7 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
                 )
         recipe = make_recipe(agents.recipe(environments, scoring=True), {}, deferred=False, seed=settings.seed)
         work = Scoring(agents, frozenset(environments))
-        waiting = Planned(jobs(settings, settings.input, plan, agents))
+        waiting = Planned(jobs(settings, settings.input.absolute(), plan, agents))
         collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop())
         return await conduct(collector, work, recipe, agents, earlier, surface)
     finally:
@@ -83,8 +101,11 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
     foreign = foreign_file(source)
     if foreign is not None:
         raise InputError(foreign)
-    plan, problems, read = Plan(by_task=False), InputProblems(TaskFile(source).place), 0
+    place = TaskFiles([source]).place
+    plan, problems, read = Plan(by_task=False), InputProblems(place), 0
     keys: set[int] = set()
+    taken: list[tuple[int, str, str]] = []  # line, key and digest of what the output has with other content
+    needed = NeededFields(agents.environment_folder)
     for number, line in read_lines(source):
         if settings.limit is not None and read >= settings.limit:
             break
@@ -96,34 +117,29 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
         agent = agent_for(row, settings, agents)
         if agent not in agents.names:
             problems.add(number, unknown("agent", agent, list(agents.names)))
-        key = name_hash(row["meta"]["key"])
+        elif "scored" not in row["meta"] and (missing := needed.missing(row, agent)):  # imported without its task
+            names = ", ".join(f'"{name}"' for name in missing)
+            problems.add(number, f"no {names}, which the verifier of {agent} reads; {_TO_HAVE_FIELDS}")
+        key = hashed(row["meta"]["key"])
         if key in keys:
             problems.add(number, f"the key {row['meta']['key']!r} is in the file twice; a rollout is scored once")
         keys.add(key)
         plan.agents.add(agent)
-        plan.add(key, content(row))
+        scored, there = content(row), earlier.rollouts(key)
+        if has_other(there, scored):
+            taken.append((number, row["meta"]["key"], scored))
+            task, repeat = rollout.split_key(row["meta"]["key"])
+            plan.suffixes[plan.tasks] = name = f"{task}@{scored}/{repeat}"
+            key = hashed(name)
+            there += earlier.rollouts(key)
+        plan.add(key, scored, there)
         plan.repeated = plan.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
+    if taken and not settings.allow_mixed:
+        raise taken_error(taken, place, earlier.output)
     if not plan.tasks:
         raise InputError(f"{source}: no rollouts in it")
-    taken = plan.mark(earlier)
-    if taken:
-        _rename(settings, source, plan, taken, earlier)
     return plan
-
-
-def _rename(settings: VerifySettings, source: Path, plan: Plan, taken: list[int], earlier: Earlier) -> None:
-    """Rollouts whose key the output has with other content get keys of their own, or are refused."""
-    wanted = set(taken)
-    for index, (number, line) in enumerate(read_lines(source)):
-        if index in wanted:
-            key, scored = (parsed(line) or {})["meta"]["key"], plan.digest(index)
-            if not settings.allow_mixed:
-                refuse_taken([(number, key, scored)], len(taken), TaskFile(source).place, earlier.output)
-            task, repeat = rollout.split_key(key)
-            plan.suffixes[index] = f"{task}@{scored}/{repeat}"
-            plan.names[index] = name_hash(plan.suffixes[index])
-    plan.mark(earlier)
 
 
 def parsed(line: bytes) -> Json | None:
@@ -170,8 +186,7 @@ def jobs(settings: VerifySettings, source: Path, plan: Plan, agents: Agents) -> 
 async def score(job: Job, environments: Mapping[str, Resources], around: Surroundings) -> Attempt:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row, environment = job.task, environments[job.agent]
-    with Trace() as trace, root("rollout") as spans, rollout_seed(job.seed, job.key):
-        made = Attempt(job.key, job.place, job.task_index, job.rollout_index, job.agent, spans, trace, job.digest)
+    with Trace(), root("rollout") as spans, rollout_seed(job.seed, job.key):
         try:
             with blame(VerifyError, "not a rollout"):
                 task, response = rollout.task_of(row), rollout.response_of(row)
@@ -185,14 +200,89 @@ async def score(job: Job, environments: Mapping[str, Resources], around: Surroun
                     with suppress(RolloutError), blame(VerifyError, "close_session"):
                         await environment.close(session)
             with blame(VerifyError, "the score is not JSON"):
-                made.total_s = spans.total("verify")
-                encode(made, rollout.rescored(row, task, result, verify_s=made.total_s))
+                total_s = spans.total("verify")
+                kept = encoded(rollout.rescored(row, task, result, verify_s=total_s))
+            return Attempt(job, kept, {"total_s": total_s}, 0)
         except RolloutError as error:
             meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
-            fail(made, error, meta, account(spans, around), row)
-    return made
+            return failed_attempt(job, error, meta, account(spans, around), spans)
 
 
 def default_output(source: Path) -> Path:
     """Where scores go by default: beside the input."""
     return rollout.beside(source, "verified.jsonl")
+
+
+class NeededFields:
+    """The fields of a task that the environment of each agent reads in `verify`, as far as its folder tells.
+
+    They are the names that `verify` and what it calls have in their code, as a text or an attribute, and that every
+    example task has. One that has a substitute (`task.get("question") or prompt(task)`) is not needed. No code is run.
+    """
+
+    def __init__(self, folder_of: Callable[[str], Path | None]) -> None:
+        self._folder_of = folder_of
+        self._needed: dict[str, frozenset[str]] = {}
+
+    def missing(self, row: Json, agent: str) -> list[str]:
+        """The fields that the agent's environment needs and this row does not have."""
+        if agent not in self._needed:
+            folder = self._folder_of(agent)
+            self._needed[agent] = frozenset() if folder is None else needed_fields(folder)
+        return sorted(name for name in self._needed[agent] if row.get(name) is None)
+
+
+def needed_fields(folder: Path) -> frozenset[str]:
+    """The names; none if there are no examples, or the code cannot be read."""
+    common = _common_fields(folder / _EXAMPLES)
+    return common & _read_by_verify(folder) if common else common
+
+
+def _common_fields(path: Path) -> frozenset[str]:
+    fields: frozenset[str] | None = None
+    try:
+        for _, line in read_lines(path):
+            names = frozenset(name for name, value in orjson.loads(line).items() if value is not None)
+            fields = names if fields is None else fields & names
+    except (InputError, ValueError, AttributeError):
+        return frozenset()
+    return (fields or frozenset()) - _NOT_FIELDS
+
+
+def _read_by_verify(folder: Path) -> frozenset[str]:
+    defined: defaultdict[str, list[ast.AST]] = defaultdict(list)
+    for path in folder.glob("*.py"):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return frozenset()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                defined[node.name].append(node)
+    names: set[str] = set()
+    waiting = ["verify"]
+    while waiting:
+        nodes = [node for code in defined.pop(waiting.pop(), ()) for node in ast.walk(code)]
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        names |= attributes | _texts(nodes)
+        waiting += [*attributes, *(node.id for node in nodes if isinstance(node, ast.Name))]
+    return frozenset(names)
+
+
+def _texts(nodes: list[ast.AST]) -> set[str]:
+    """The texts; not those read with a substitute, not keys of a dict that is made, not the first of `f("text", …)`."""
+    choices = [node.values for node in nodes if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)]
+    spare = {id(each) for *first, last in choices if not isinstance(last, ast.Constant) for each in _inside(first)}
+    spare.update(id(key) for node in nodes if isinstance(node, ast.Dict) for key in node.keys)
+    spare.update(id(node.args[0]) for node in nodes if isinstance(node, ast.Call) and _is_plain(node))
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in spare]
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def _is_plain(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and bool(call.args)
+
+
+def _inside(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        yield from ast.walk(node)

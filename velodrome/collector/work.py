@@ -21,7 +21,7 @@ from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.plan import Job
-from velodrome.collector.recording.recorded import ModelRecording
+from velodrome.collector.recording import ModelRecording
 from velodrome.errors import InputError, describe
 from velodrome.settings.component import Component
 

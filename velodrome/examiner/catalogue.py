@@ -41,10 +41,10 @@ class CatalogueEntry:
 
 def catalogue(cwd: Path) -> list[CatalogueEntry]:
     """Each environment once, by name, those of the working directory first."""
-    found: dict[str, CatalogueEntry] = {}
+    entries: dict[str, CatalogueEntry] = {}
     for entry in (*_folders(cwd, "this folder"), *_installed(), *_folders(PACKAGE, "built in")):
-        found.setdefault(entry.name, entry)
-    return list(found.values())
+        entries.setdefault(entry.name, entry)
+    return list(entries.values())
 
 
 def _folders(root: Path, origin: str) -> Iterator[CatalogueEntry]:
@@ -55,12 +55,14 @@ def _folders(root: Path, origin: str) -> Iterator[CatalogueEntry]:
 def _installed() -> Iterator[CatalogueEntry]:
     for name in installed_names():
         try:
-            found = installed_environment(name)
+            environment = installed_environment(name)
         except InputError as error:
             yield CatalogueEntry(name, str(error), "installed", Path("/nonexistent"))
             continue
-        assert found is not None
-        yield CatalogueEntry(name, summary(found.file.parent), f"package {found.package}", found.file.parent)
+        assert environment is not None
+        yield CatalogueEntry(
+            name, summary(environment.file.parent), f"package {environment.package}", environment.file.parent
+        )
 
 
 def summary(folder: Path) -> str:

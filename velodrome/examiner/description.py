@@ -1,4 +1,4 @@
-"""What is to be known of one environment before it is used: tools, fields of a task, settings, answers, cost."""
+"""One environment, described for its users: tools, fields of a task, settings, answers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import orjson
 
 from velodrome.contracts import prompt_text
 from velodrome.examiner.exam import Exam
-from velodrome.examiner.examination import CallCost, examine_subject
 from velodrome.examiner.subject import Subject
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Component, settings_of
 from velodrome.settings.model import setting_rows
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 
 Json = dict[str, Any]
 
@@ -25,8 +24,8 @@ _ALL = 10_000
 _KINDS = {str: "text", bool: "true or false", int: "number", float: "number", list: "list", dict: "object"}
 
 
-async def describe_subject(subject: Subject, *, cost: bool = False) -> Json:
-    """The description as JSON; with `cost` some rollouts are played for it."""
+async def describe_subject(subject: Subject) -> Json:
+    """The description as JSON."""
     environment = subject.make()
     try:
         exam = Exam(subject, environment, _ALL)
@@ -42,9 +41,6 @@ async def describe_subject(subject: Subject, *, cost: bool = False) -> Json:
     finally:
         if subject.owned and hasattr(environment, "aclose"):
             await environment.aclose()
-    if cost:
-        report = await examine_subject(subject, only=["deterministic"])
-        described["cost"] = {each.name: each.as_json() for each in report.costs}
     return described
 
 
@@ -65,8 +61,6 @@ def description_lines(described: Json) -> Iterator[str]:
     if described["example"] is not None:
         yield "example:"
         yield from (f"  {line}" for line in _example(described["example"]))
-    for name, each in described.get("cost", {}).items():
-        yield CallCost(name, **each).line()
 
 
 def _tool(tool: Json) -> Json:

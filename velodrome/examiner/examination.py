@@ -9,18 +9,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.examiner.answer_rules import Cheats, Garbage, References, WrongAnswers
-from velodrome.examiner.data_rules import DataRule
 from velodrome.examiner.exam import SAMPLE, Exam
 from velodrome.examiner.playing import PlayedAnswer
-from velodrome.examiner.repeat_rules import Deterministic, OrderAndLoad, ServedRule
-from velodrome.examiner.rule import Rule, RuleResult
+from velodrome.examiner.rules import (
+    Cheats,
+    DataRule,
+    Deterministic,
+    Garbage,
+    OrderAndLoad,
+    References,
+    Rule,
+    RuleFinding,
+    RuleResult,
+    ServedRule,
+    WrongAnswers,
+)
 from velodrome.examiner.session_rules import SessionsRule
 from velodrome.examiner.subject import Subject
 from velodrome.examiner.tool_fuzz import ToolsRule
 from velodrome.scope import Scope
 from velodrome.settings.names import hint
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 
 Json = dict[str, Any]
 
@@ -41,7 +50,6 @@ RULES: dict[str, type[Rule]] = {
 }
 MOST_TASKS = 24
 MOST_SHOWN = 5
-WORKER_CPU = "worker_cpu_us"  # what a worker process reports of a call
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,14 @@ class CallCost:
     calls: int
     wall_ms: float
     longest_ms: float
-    cpu_ms: float | None
 
     def as_json(self) -> Json:
-        cpu_ms = None if self.cpu_ms is None else round(self.cpu_ms, 4)
-        times = {"wall_ms": round(self.wall_ms, 4), "longest_ms": round(self.longest_ms, 4), "cpu_ms": cpu_ms}
-        return {"calls": self.calls, **times}
+        return {"calls": self.calls, "wall_ms": round(self.wall_ms, 4), "longest_ms": round(self.longest_ms, 4)}
 
     def line(self) -> str:
         """The cost as text."""
-        cpu = "" if self.cpu_ms is None else f"{self.cpu_ms:.3f} ms of CPU, "
         wall = f"{self.wall_ms:.3f} ms, longest {self.longest_ms:.3f} ms"
-        return f"cost  {self.name}: {cpu}{wall} ({counted(self.calls, 'call')})"
+        return f"cost  {self.name}: {wall} ({counted(self.calls, 'call')})"
 
 
 @dataclass(frozen=True)
@@ -121,13 +125,21 @@ class Examination:
         unchecked = f"; not checked: {', '.join(self.unchecked)}" if self.unchecked and not self.strict else ""
         yield f"{self.name}: {verdict}{unchecked} ({counted(self.tasks, 'task')}, {counted(self.rollouts, 'rollout')})"
         width = max(map(len, self.rules), default=0)
+        first: dict[str, str] = {}  # the rule that could not be checked, by its reason
         for name, result in self.rules.items():
-            note = f"not checked: {result.unchecked}" if result.unchecked else f"{RULES[name].about} ({result.note})"
+            note = f"{RULES[name].about} ({result.note})"
+            if result.unchecked:
+                earlier = first.setdefault(result.unchecked, name)
+                note = f"not checked: {result.unchecked if earlier == name else f'as {earlier}'}"
             yield f"  {result.status:<11}  {name:<{width}}  {note}"
-            for finding in result.findings[:MOST_SHOWN]:
-                yield f"{'':<{width + 15}}  {' '.join(str(finding).split())}"
-            if len(result.findings) > MOST_SHOWN:
-                yield f"{'':<{width + 15}}  and {len(result.findings) - MOST_SHOWN} more"
+            alike: dict[str, list[RuleFinding]] = defaultdict(list)
+            for finding in result.findings:
+                alike[finding.seen].append(finding)
+            for same in list(alike.values())[:MOST_SHOWN]:
+                more = f" (and {len(same) - 1} more like it)" if len(same) > 1 else ""
+                yield f"{'':<{width + 15}}  {' '.join(str(same[0]).split())}{more}"
+            if left := sum(map(len, list(alike.values())[MOST_SHOWN:])):
+                yield f"{'':<{width + 15}}  and {left} more"
         yield from (f"  {cost.line()}" for cost in self.costs)
 
 
@@ -151,14 +163,8 @@ async def examine_subject(
             for rule in rules:
                 tell(rule.name)
                 results[rule.name] = await rule.examine(exam)
-            repeated = [play for rule in rules if isinstance(rule, Deterministic) for play in rule.plays]
-            names = {
-                "verify",
-                "tool:reset",
-                "tool:step",
-                *(f"tool:{tool['name']}" for tool in await environment.tools()),
-            }
-            costs = list(call_costs(await exam.alone(), repeated, names))
+            tools = [f"tool:{tool['name']}" for tool in await environment.tools()]
+            costs = list(call_costs(await exam.alone(), {"verify", "tool:reset", "tool:step", *tools}))
             return Examination(subject.name, len(exam.tasks), exam.rollouts, results, costs, strict)
         finally:
             if subject.owned and hasattr(environment, "aclose"):
@@ -172,20 +178,11 @@ def known_rules(names: Iterable[str]) -> None:
         raise InputError(*problems, f"the rules are {', '.join(RULES)}")
 
 
-def call_costs(
-    plays: Sequence[PlayedAnswer], cpu_plays: Sequence[PlayedAnswer], names: Collection[str]
-) -> Iterator[CallCost]:
-    """The costs of these calls: wall time from some plays, CPU from others, which a CPU clock timed."""
-    wall, cpu = _lengths(plays), _lengths(cpu_plays, elsewhere=True)
-    for name in sorted(wall.keys() & names, key=lambda name: (name != "verify", name)):
-        middle = statistics.median(cpu[name]) if cpu.get(name) else None
-        yield CallCost(name, len(wall[name]), statistics.median(wall[name]), max(wall[name]), middle)
-
-
-def _lengths(plays: Sequence[PlayedAnswer], *, elsewhere: bool = False) -> dict[str, list[float]]:
-    """Milliseconds by the name of the span; with the CPU that was used `elsewhere`, in worker processes."""
+def call_costs(plays: Sequence[PlayedAnswer], names: Collection[str]) -> Iterator[CallCost]:
+    """The costs of these calls."""
     lengths: dict[str, list[float]] = defaultdict(list)
     for play in plays:
         for span in play.times.walk():
-            lengths[span.name].append(span.seconds * 1e3 + elsewhere * span.count(WORKER_CPU) / 1e3)
-    return lengths
+            lengths[span.name].append(span.seconds * 1e3)
+    for name in sorted(lengths.keys() & names, key=lambda name: (name != "verify", name)):
+        yield CallCost(name, len(lengths[name]), statistics.median(lengths[name]), max(lengths[name]))

@@ -6,9 +6,8 @@ The model gives way before each of its answers, so rollouts that run at once rea
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,22 +76,21 @@ class PlayedAnswer:
 
 
 class Player:
-    """A model and its agent; `watch` is called before each answer of the model."""
+    """A model and its agent."""
 
     name = "examiner"
 
-    def __init__(self, environment: Any, watch: Callable[[], None] | None = None) -> None:
-        self._watch = watch
+    def __init__(self, environment: Any) -> None:
         settings: Json = {"model": self, "environment": environment, "max_steps": MOST_STEPS, "timeout_s": LONGEST_S}
         self._agent = SimpleAgent(**settings)
 
-    async def play(self, case: AnswerCase, clock: Callable[[], float] = time.perf_counter) -> PlayedAnswer:
+    async def play(self, case: AnswerCase) -> PlayedAnswer:
         """One rollout of the case's task in which the model gives the case's answer."""
         _moves.set(moves(case.answer, case.label))
         task = orjson.loads(orjson.dumps(case.task))  # of its own: what the environment writes into it stays there
         score: Json = {}
         error = None
-        with spans.root("play", clock) as times:
+        with spans.root("play", time.perf_counter) as times:
             try:
                 result = await self._agent.run(task)
                 score = {
@@ -107,8 +105,6 @@ class Player:
     async def respond(self, request: Json) -> Json:
         """The next move of the answer that is being played."""
         await asyncio.sleep(0)
-        if self._watch is not None:
-            self._watch()
         message = next(_moves.get())
         result = last_tool_result(request)
         if result and message["content"]:
@@ -153,9 +149,3 @@ def _call(call: Mapping[str, Any], call_id: str) -> Json:
     arguments = call.get("arguments", {})
     text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
     return {"id": call_id, "name": call["name"], "arguments": text}
-
-
-def cpu_clock() -> float:
-    """CPU time of this process and of the children it has waited for, in seconds."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime

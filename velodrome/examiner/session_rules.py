@@ -1,31 +1,27 @@
 """The rule on sessions: each rollout has its own, and none is left over.
 
-What is counted belongs to this process: open sessions and their states, files, threads and child processes. Pools may
+What is counted belongs to this process: open sessions, files, threads and child processes. Pools may
 fill at first, so growth is counted from a second round on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from velodrome.errors import RolloutError, describe
 from velodrome.examiner.exam import IN_FLIGHT, Exam
 from velodrome.examiner.playing import Player, play_together
-from velodrome.examiner.rule import Rule, RuleFinding, RuleResult, differences, nothing_to_compare
+from velodrome.examiner.rules import Rule, RuleFinding, RuleResult, differences, nothing_to_compare
 from velodrome.examiner.subject import TaskRow
 
 _FEW = 4
 _SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
 _LOOKS, _LOOK_S = 40, 0.05
-_PLAIN = (str, bytes, int, float, bool, type(None), frozenset, type)
 
 
 class SessionsRule(Rule):
@@ -42,12 +38,10 @@ class SessionsRule(Rule):
         findings = differences(crowd, await exam.together(), "interleaved")
         if findings:
             return RuleResult(findings, f"{len(crowd)} rollouts at once")
-        states: dict[int, Any] = {}
-        player = Player(environment, watch=lambda: states.update(_states(environment)))
+        player = Player(environment)
         before = _counts(environment)
         findings += differences(crowd, await play_together(player, [play.case for play in crowd]), "interleaved again")
         findings += await self._growth(environment, before)
-        findings += _kept(states)
         findings += [finding for row in exam.tasks[:_FEW] for finding in await _opened_and_closed(environment, row)]
         exam.rollouts += len(crowd)
         return RuleResult(findings, f"{2 * len(crowd)} rollouts, {IN_FLIGHT} at once")
@@ -79,29 +73,6 @@ def _allowed(name: str) -> int:
     return 0 if name == "open sessions" else _SLACK
 
 
-def _states(environment: Any) -> dict[int, Any]:
-    """The states of open sessions, by identity; of those that can be told apart."""
-    states = getattr(environment, "sessions", {}).values()
-    return {id(state): state for state in states if not isinstance(state, _PLAIN)}
-
-
-def _kept(states: dict[int, Any]) -> list[RuleFinding]:
-    """A finding if somebody still holds the states of most sessions, all of which are closed."""
-    mine = list(states.values())
-    states.clear()
-    gc.collect()
-    held = sum(_references(mine))
-    if held * 2 <= max(len(mine), IN_FLIGHT):  # threads hold the last one they had
-        return []
-    return [RuleFinding("", "", f"the states of {held} of {len(mine)} closed sessions are still held by something")]
-
-
-def _references(states: Sequence[Any]) -> Iterator[bool]:
-    """Of each state, whether anything but this list holds it."""
-    for number in range(len(states)):
-        yield sys.getrefcount(states[number]) > 2
-
-
 def _counts(environment: Any) -> Counter[str]:
     return Counter(
         {
@@ -122,10 +93,10 @@ def _entries(folder: str) -> int:
 
 def children() -> set[int]:
     """The ids of this process's children, where the system says."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         try:
-            found.update(map(int, path.read_text().split()))
+            pids.update(map(int, path.read_text().split()))
         except OSError:
             continue
-    return found
+    return pids

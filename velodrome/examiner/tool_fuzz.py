@@ -12,7 +12,7 @@ from typing import Any
 
 from velodrome.errors import RolloutError, describe
 from velodrome.examiner.exam import Exam
-from velodrome.examiner.rule import Rule, RuleFinding, RuleResult
+from velodrome.examiner.rules import Rule, RuleFinding, RuleResult
 
 Json = dict[str, Any]
 

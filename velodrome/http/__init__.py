@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from velodrome.http.replicas import Replica as Replica
     from velodrome.http.replicas import Replicas as Replicas
     from velodrome.http.retry import Retry as Retry
+    from velodrome.http.retry import Unusable as Unusable
     from velodrome.http.streamed import Stream as Stream
     from velodrome.http.target import Target as Target
     from velodrome.http.target import excerpt as excerpt
@@ -32,7 +33,7 @@ _NAMES = {
     "http.client": "SETTLED Http Reply",
     "http.pools": "close_shared configure owned shared",
     "http.replicas": "CHECK_S Replica Replicas STICKY_MARGIN",
-    "http.retry": "Retry",
+    "http.retry": "Retry Unusable",
     "http.streamed": "Stream",
     "http.target": "Target excerpt",
 }

@@ -1,8 +1,9 @@
 """One HTTP client over a pool of connections: bounded in connections, in time, in retries and in bytes.
 
-A call returns a 2xx answer or raises `CallError`. What may pass by itself (408, 429, 5xx, a lost connection, half a
-body, silence) is tried again with full-jitter back-off, never past `total_timeout_s`; a streamed answer only until its
-first byte. Secrets, userinfo and queries never appear in a message.
+A call returns a 2xx answer or raises `CallError`. What may pass by itself (408, 5xx, a lost connection, half a body,
+silence, a 2xx that `read` finds `Unusable`) is tried again with full-jitter back-off, never past `total_timeout_s`; a
+streamed answer only until its first byte. A 429 is no failure: it is waited out for a time, not a number of times.
+Secrets, userinfo and queries never appear in a message.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextvars import Context
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -26,7 +27,7 @@ from velodrome import scope
 from velodrome.errors import Away, CallError, describe
 from velodrome.http.connections import Connection, Connections
 from velodrome.http.replicas import LOOK_EVERY_S, Replica, Replicas
-from velodrome.http.retry import CONNECT_TIMEOUT_S, Retry, retry_after_s
+from velodrome.http.retry import Retry, Tries, Unusable, passes, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import HEADERS, Target, status_line
 from velodrome.rates import repeated
@@ -38,9 +39,10 @@ LIMIT_PER_HOST = 1024
 SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)  # a `deadline` costs less than its timers
+_CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=30.0)  # all else is a `deadline`, which costs less
 # Silence, and mistakes in an address, which waiting does not mend.
 _NOT_LOST = (TimeoutError, aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError)
+_SLOW_CONNECT_S = 0.1
 _BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
 
 
@@ -49,6 +51,7 @@ class Reply(NamedTuple):
     body: bytes
     headers: CIMultiDictProxy[str]
     target: Target
+    answer: Any = None  # what the call's `read` made of it
 
 
 class _Failure(Exception):
@@ -59,6 +62,7 @@ class _Failure(Exception):
         self.sent = sent
         self.passing = passing
         self.reply = reply
+        self.limited = reply is not None and reply.status == 429
 
 
 class _Outgoing(NamedTuple):
@@ -67,10 +71,11 @@ class _Outgoing(NamedTuple):
     method: str
     body: bytes | None = None
     headers: Mapping[str, str] | None = None  # beside the target's own
+    read: Callable[[Reply], Any] | None = None
 
 
 _Got = TypeVar("_Got", bound=Reply | Stream)
-_Attempt = Callable[[_Outgoing, Target, aiohttp.ClientTimeout], Awaitable[_Got]]
+_Attempt = Callable[[_Outgoing, Target, float], Awaitable[_Got]]  # for so many seconds
 
 
 class Http:
@@ -97,10 +102,19 @@ class Http:
         self._watches: dict[Replica, asyncio.Task[None]] = {}
 
     async def post(
-        self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
+        self,
+        to: Target | Replicas,
+        body: bytes,
+        policy: Retry,
+        *,
+        headers: Mapping[str, str] | None = None,
+        read: Callable[[Reply], Any] | None = None,
     ) -> Reply:
-        """Send JSON bytes and read the whole answer. `headers` are for this call, beside the target's own."""
-        return await self._send(_Outgoing("POST", body, headers), to, policy, self._attempt)
+        """Send JSON bytes and read the whole answer, with `read` if given; it may raise `Unusable`.
+
+        `headers` are for this call, beside the target's own.
+        """
+        return await self._send(_Outgoing("POST", body, headers, read), to, policy, self._attempt)
 
     async def stream(
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
@@ -124,40 +138,39 @@ class Http:
             await session.close()
 
     async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
-        until = self._clock() + policy.total_timeout_s
-        timeout = policy.first_timeout
+        tries = Tries(policy, self._clock())
+        patience_s = min(policy.timeout_s, policy.total_timeout_s)
         if isinstance(to, Replicas):
             attempt = partial(self._watched, to, attempt)
         target = to.choose()
-        retries = 0
         while True:
             target.in_flight += 1
             try:
-                return await attempt(call, target, timeout)
+                return await attempt(call, target, patience_s)
             except _Failure as failure:
-                delay_s = self._delay_s(failure, retries, policy)
-                self._report_rate_limit(failure)
+                after_s, limited = self._retry_after_s(failure), failure.limited
+                if limited and (run := scope.current()) is not None:
+                    run.rate_limited(after_s or 0.0)  # at once: its rollout may take long to finish
                 may_repeat = failure.passing and (policy.replay or not failure.sent)
                 may_repeat = may_repeat and not (
                     _is_unreachable(failure) and isinstance(to, Target) and _is_waited_for()
                 )
-                if not may_repeat or retries >= policy.max_retries:
-                    raise _error(call.method, target, failure, retries) from failure.__cause__
-                if self._clock() + delay_s >= until:
-                    out_of_time = f" (no time for another within {policy.total_timeout_s:g} s)"
-                    raise _error(call.method, target, failure, retries, out_of_time) from failure.__cause__
+                delay_s = tries.delay_s(self._jitter(), after_s, limited=limited)
+                why = tries.over(self._clock(), delay_s, limited=limited) if may_repeat else ""
+                if why is not None:
+                    raise _error(call.method, target, failure, tries, why) from failure.__cause__
+                tries.count(limited=limited)
             finally:
                 target.in_flight -= 1
             spans.tally("retries")
             with spans.span("backoff"):
                 await self._sleep(delay_s)
             await repeated()
-            retries += 1
-            timeout = policy.timeout(until - self._clock())
+            patience_s = min(policy.timeout_s, tries.until - self._clock())
             target = to.choose(avoid=target)
 
     async def _watched(
-        self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout
+        self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, patience_s: float
     ) -> _Got:
         """One attempt at one of several addresses: counted, and given up with its address."""
         assert isinstance(target, Replica)
@@ -170,7 +183,7 @@ class Http:
                 with deadline(inf) as patience:
                     target.waiting.add(patience)
                     try:
-                        reply = await attempt(call, target, timeout)
+                        reply = await attempt(call, target, patience_s)
                     finally:
                         target.waiting.discard(patience)
             except _Failure as failure:
@@ -205,18 +218,18 @@ class Http:
     async def _is_alive(self, target: Target, timeout_s: float) -> bool:
         """Whether a server answers at all: one without this route lives, too."""
         try:
-            await self._attempt(_Outgoing("GET"), target, aiohttp.ClientTimeout(total=timeout_s))
+            await self._attempt(_Outgoing("GET"), target, timeout_s)
         except _Failure as failure:
             return failure.reply is not None and failure.reply.status < 500
         return True
 
-    async def _attempt(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Reply:
+    async def _attempt(self, call: _Outgoing, target: Target, patience_s: float) -> Reply:
         connection = self._connections.to(target.host)
         try:
-            with _losses(timeout.total, connection), deadline(timeout.total or CONNECT_TIMEOUT_S):
+            with _losses(patience_s, connection), deadline(patience_s):
                 await connection.take()
                 started = time.perf_counter()
-                response = await self._request(call, target, _UNTIMED)
+                response = await self._request(call, target)
                 _put_first_byte(started)
                 try:
                     content = await self._read(response, target)
@@ -225,70 +238,69 @@ class Http:
                         response.close()
         finally:
             connection.give_back()
-        return _good(Reply(response.status, content, response.headers, target))
+        return _read(call, _good(Reply(response.status, content, response.headers, target)))
 
-    async def _begin(self, until: float, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> Stream:
-        silence_s, left_s = timeout.total, until - self._clock()
-        timeout = aiohttp.ClientTimeout(total=left_s, sock_connect=timeout.sock_connect, sock_read=silence_s)
+    async def _begin(self, until: float, call: _Outgoing, target: Target, silence_s: float) -> Stream:
+        ends = asyncio.get_running_loop().time() + until - self._clock()
         connection = self._connections.to(target.host)
-        with _losses(silence_s, connection), ExitStack() as failed:
+        with _losses(silence_s, connection), ExitStack() as failed, deadline(silence_s):
             failed.callback(connection.give_back)
-            with deadline(silence_s or CONNECT_TIMEOUT_S):
-                await connection.take()
+            await connection.take()
             started = time.perf_counter()
-            response = await self._request(call, target, timeout)
+            response = await self._request(call, target)
             failed.callback(response.close)
             if not 200 <= response.status < 300:
                 _good(Reply(response.status, await self._read(response, target), response.headers, target))
             first = await response.content.readany()
             _put_first_byte(started)
             failed.pop_all()
-        return Stream(response, first, target, self._max_body_bytes, connection.give_back)
+        return Stream(response, first, target, self._max_body_bytes, silence_s, ends, connection.give_back)
 
-    async def _request(self, call: _Outgoing, target: Target, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _request(self, call: _Outgoing, target: Target) -> aiohttp.ClientResponse:
         body = call.body
         return await (self._session or self._open()).request(
             call.method,
             target.url,
             data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
             headers=_headers(target, call.headers),
-            timeout=timeout,
+            timeout=_CONNECTING,
             allow_redirects=False,
         )
 
     async def _read(self, response: aiohttp.ClientResponse, target: Target) -> bytes:
-        stream = response.content
-        first = await stream.readany()
-        if stream.at_eof() and len(first) <= self._max_body_bytes:
-            return first
-        chunks, size = [first], len(first)
-        while size <= self._max_body_bytes:
-            chunk = await stream.readany()
-            if not chunk:
-                return b"".join(chunks)
-            chunks.append(chunk)
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := await response.content.readany():
             size += len(chunk)
-        what = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
-        raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
-
-    def _delay_s(self, failure: _Failure, retries: int, policy: Retry) -> float:
-        return policy.delay_s(retries, self._jitter(), self._retry_after_s(failure))
+            if size > self._max_body_bytes:
+                what = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
+                raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     def _retry_after_s(self, failure: _Failure) -> float | None:
         header = failure.reply.headers.get("Retry-After") if failure.reply else None
         return retry_after_s(header, self._now())
 
-    def _report_rate_limit(self, failure: _Failure) -> None:
-        """Report a 429 to the run at once; its rollout may take long to finish."""
-        if failure.reply is not None and failure.reply.status == 429:
-            call = scope.current()
-            if call is not None:
-                call.rate_limited(self._retry_after_s(failure) or 0.0)
-
     def _open(self) -> aiohttp.ClientSession:
-        pool = aiohttp.TCPConnector(limit=0)
+        pool = _Connector(limit=0)
         self._session = aiohttp.ClientSession(connector=pool, cookie_jar=aiohttp.DummyCookieJar(), headers=HEADERS)
         return self._session
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Records a connection that took long to make: a server that accepts late has not had the call yet."""
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Any:
+        here = spans.current()
+        started = here.clock() if here else 0.0
+        try:
+            return await super()._create_connection(req, traces, timeout)
+        finally:
+            if here and here.clock() - started >= _SLOW_CONNECT_S:
+                spans.record("connection", started, here.clock())
 
 
 class _losses:
@@ -296,7 +308,7 @@ class _losses:
 
     __slots__ = ("_connection", "_patience_s")
 
-    def __init__(self, patience_s: float | None, connection: Connection) -> None:
+    def __init__(self, patience_s: float, connection: Connection) -> None:
         self._patience_s = patience_s
         self._connection = connection
 
@@ -342,12 +354,16 @@ def _good(reply: Reply) -> Reply:
         return reply
     if reply.status == 429:
         spans.tally("rate_limited")
-    passing = _passing(reply.status) and SETTLED not in reply.headers
+    spent = reply.status == 429 and b"insufficient_quota" in reply.body  # OpenAI's; waiting does not help
+    passing = passes(reply.status) and SETTLED not in reply.headers and not spent
     raise _Failure(status_line(reply.status), passing=passing, reply=reply)
 
 
-def _passing(status: int) -> bool:
-    return status in (408, 429) or (status >= 500 and status != 501)
+def _read(call: _Outgoing, reply: Reply) -> Reply:
+    try:
+        return reply if call.read is None else reply._replace(answer=call.read(reply))
+    except Unusable as error:
+        raise _Failure(f"{reply.status}, but {error}", passing=True, reply=reply) from None
 
 
 def _is_unreachable(failure: _Failure) -> bool:
@@ -362,9 +378,10 @@ def _is_waited_for() -> bool:
     return call is not None and call.waits_for_servers
 
 
-def _error(method: str, target: Target, failure: _Failure, retries: int, why: str = "") -> CallError:
-    tries = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
-    message = f"{method} {target.label}: {failure.what}{tries}{why}"
+def _error(method: str, target: Target, failure: _Failure, tries: Tries, why: str) -> CallError:
+    retries = tries.failed + tries.limited
+    again = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
+    message = f"{method} {target.label}: {failure.what}{again}{why}"
     if failure.reply is None:
         lost = failure.passing and not isinstance(failure.__cause__, _NOT_LOST)
         return CallError(message, away=Away(str(target.url.origin()), failure.sent) if lost else None)

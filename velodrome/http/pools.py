@@ -40,14 +40,10 @@ def _make() -> Http:
 
 
 @asynccontextmanager
-async def owned(*, limit: int | None = None, limit_per_host: int | None = None) -> AsyncIterator[Http]:
+async def owned() -> AsyncIterator[Http]:
     """A pool of one's own for everything called inside; its connections are closed at the end, however that comes."""
-    pool = Http(
-        limit=scope.connections.limit if limit is None else limit,
-        limit_per_host=scope.connections.limit_per_host if limit_per_host is None else limit_per_host,
-    )
     async with scope.Scope() as call:
-        yield call.get(Http, lambda: pool)
+        yield call.get(Http, _make)
 
 
 async def close_shared() -> None:

@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from math import inf
 
-import aiohttp
-
-CONNECT_TIMEOUT_S = 30.0
+MOST_DOUBLINGS = 3  # of the back-off after 429s: with longer ones calls sleep while the server could take them
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How long and how often to try. Back-off before retry n is uniform in 0 … backoff_s * 2**n, capped."""
 
-    max_retries: int = 5
+    max_retries: int = 5  # without those after a 429
     backoff_s: float = 0.5
     backoff_cap_s: float = 30.0
     retry_after_cap_s: float = 120.0
     timeout_s: float = 600.0
     total_timeout_s: float = 1800.0
+    rate_limit_timeout_s: float = 600.0  # how long 429s are waited out, from the first one on
     replay: bool = True  # whether a request that may have arrived may be sent again
-    first_timeout: aiohttp.ClientTimeout = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "first_timeout", self.timeout(self.total_timeout_s))
-
-    def timeout(self, left_s: float) -> aiohttp.ClientTimeout:
-        """The timeout of one attempt, with so much of the whole left."""
-        total_s = min(self.timeout_s, left_s)
-        return aiohttp.ClientTimeout(total=total_s, sock_connect=min(CONNECT_TIMEOUT_S, total_s))
 
     def delay_s(self, retries: int, jitter: float, retry_after_s: float | None) -> float:
         """How long to wait; Retry-After is a lower bound, so the jitter goes on top of it."""
         # The exponent is bounded: 2.0**1024 does not exist.
         wait_s = jitter * min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(retries, 64))
         return wait_s if retry_after_s is None else wait_s + min(retry_after_s, self.retry_after_cap_s)
+
+
+class Unusable(Exception):
+    """A 2xx whose body is no answer, which is why a call's `read` raises it. It is tried again like a 5xx."""
+
+
+class Tries:
+    """How often one call was tried again, after failures and after 429s (`limited`), and for how long it may be."""
+
+    __slots__ = ("failed", "limited", "limited_until", "policy", "until")
+
+    def __init__(self, policy: Retry, now: float) -> None:
+        self.policy = policy
+        self.until = now + policy.total_timeout_s
+        self.limited_until = inf
+        self.failed = self.limited = 0
+
+    def delay_s(self, jitter: float, retry_after_s: float | None, *, limited: bool) -> float:
+        """How long to wait before the next try."""
+        doublings = min(self.limited, MOST_DOUBLINGS) if limited else self.failed
+        return self.policy.delay_s(doublings, jitter, retry_after_s)
+
+    def over(self, now: float, delay_s: float, *, limited: bool) -> str | None:
+        """Why there is no other try, in words that may be empty; None if there is one after the delay."""
+        policy, until, within_s = self.policy, self.until, self.policy.total_timeout_s
+        if not policy.rate_limit_timeout_s if limited else self.failed >= policy.max_retries:
+            return ""
+        if limited and not self.limited:
+            self.limited_until = now + policy.rate_limit_timeout_s
+        if limited and self.limited_until < until:
+            until, within_s = self.limited_until, policy.rate_limit_timeout_s
+        return f" (no time for another within {within_s:g} s)" if now + delay_s >= until else None
+
+    def count(self, *, limited: bool) -> None:
+        """It is tried again."""
+        self.limited += limited
+        self.failed += not limited
+
+
+def passes(status: int) -> bool:
+    """Whether an error may pass by itself."""
+    return status in (408, 429) or (status >= 500 and status != 501)
 
 
 def retry_after_s(header: str | None, now: float) -> float | None:

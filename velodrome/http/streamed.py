@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 
@@ -9,6 +10,7 @@ import aiohttp
 
 from velodrome.errors import CallError, describe
 from velodrome.http.target import Target
+from velodrome.timing.deadline import deadline
 
 
 class Stream:
@@ -20,7 +22,9 @@ class Stream:
         first: bytes,
         target: Target,
         most_bytes: int,
-        over: Callable[[], None] = lambda: None,
+        silence_s: float,
+        ends: float,
+        over: Callable[[], None],
     ) -> None:
         self.status = response.status
         self.headers = response.headers
@@ -28,6 +32,8 @@ class Stream:
         self._response = response
         self._first = first
         self._most_bytes = most_bytes
+        self._silence_s = silence_s
+        self._ends = ends  # by the clock of the loop
         self._over = over
 
     async def __aenter__(self) -> Stream:
@@ -50,7 +56,8 @@ class Stream:
                 raise self._broken(f"the body is larger than {self._most_bytes} bytes")
             yield chunk
             try:
-                chunk = await self._response.content.readany()
+                with deadline(min(self._silence_s, self._ends - asyncio.get_running_loop().time())):
+                    chunk = await self._response.content.readany()
             except TimeoutError as error:
                 raise self._broken("the stream fell silent") from error
             except (aiohttp.ClientError, OSError) as error:

@@ -50,7 +50,7 @@ class Target:
         return excerpt(body, self.secrets)
 
     def choose(self, avoid: Target | None = None) -> Target:
-        """Itself: a target is the smallest group of replicas."""
+        """Where the next call goes. One address has no other; `Replicas` have."""
         return self
 
 

@@ -7,29 +7,26 @@ from velodrome.index.answer_types import (
     FAILED,
     Entry,
     FailureGroup,
-    FieldHistogram,
     Page,
-    Point,
     Repeats,
+    Spread,
     State,
     TaskCounts,
     TaskSummary,
 )
-from velodrome.index.index import Index
-from velodrome.index.matching_lines import matching_lines
+from velodrome.index.index import Index, matching_lines
 from velodrome.index.query import Query, Sort
 
 __all__ = [
     "FAILED",
     "Entry",
     "FailureGroup",
-    "FieldHistogram",
     "Index",
     "Page",
-    "Point",
     "Query",
     "Repeats",
     "Sort",
+    "Spread",
     "State",
     "TaskCounts",
     "TaskSummary",

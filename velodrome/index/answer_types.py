@@ -7,7 +7,7 @@ the failures file. It stays the same for as long as the file does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from velodrome.records.rollout import FAILED as FAILED
 
@@ -53,14 +53,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Part of a sorted list, of rollouts or of tasks. `next` and `previous` are cursors.
+    """Part of a sorted list of `total` rollouts or tasks. `next` and `previous` are where those parts begin.
 
-    `note` says what a search does not cover yet.
+    `note` says what a search does not cover.
     """
 
     entries: tuple[T, ...]
-    next: str | None = None
-    previous: str | None = None
+    next: int | None = None
+    previous: int | None = None
+    total: int = 0
     note: str | None = None
     waiting: bool = False  # for a field that is still being computed: nothing is listed yet
 
@@ -80,14 +81,12 @@ class TaskSummary:
     matching: int | None = None  # of all its entries, those that match the filter of the list
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCounts:
-    """How many tasks a list has. Metrics do not count those that only failed, nor rollouts without a task in their key.
+class TaskCounts(NamedTuple):
+    """How many tasks of a list metrics do not count: those that only failed, and rollouts without a task in their key.
 
-    Such a rollout is listed as a task of its own.
+    Such a rollout is listed as a task.
     """
 
-    listed: int
     only_failed: int
     without_key: int
 
@@ -112,27 +111,17 @@ class FailureGroup:
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldHistogram:
-    """How many values lie between each two edges. Without values there are no edges and no mean."""
+class Spread(NamedTuple):
+    """The least, the greatest and the mean of some numbers."""
 
-    edges: tuple[float, ...] = ()
-    counts: tuple[int, ...] = ()
-    mean: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """How many attempts finished within `width_s` seconds from `at`. Times in which none did have no point."""
-
-    at: float
-    width_s: float
-    finished: int
+    low: float
+    high: float
+    mean: float
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far the index is. `bytes` of `size` are read; `searchable` entries can be found by their text."""
+    """How far the index is: `bytes` of `size` are read."""
 
     rows: int = 0
     failed: int = 0
@@ -140,7 +129,6 @@ class State:
     unreadable: int = 0
     bytes: int = 0
     size: int = 0
-    searchable: int = 0
     notes: list[str] = field(default_factory=list)
     rebuilt: str | None = None
     rebuilt_at: float = 0.0  # when the file was last seen to be a different one

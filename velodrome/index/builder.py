@@ -1,41 +1,69 @@
-"""Keeps the index up to date with the file: notices changes, reads on, then makes texts searchable.
+"""Keeps the index up to date with the files: notices changes and reads on, rows first, then failures.
 
-The order is rows, failures, search. Every step is a transaction of its own, so building can stop between any two and
-another process can continue. Lines are parsed within the transaction: of several processes that build one index, one
-works while the others wait, and then start from where it is.
+Every step is a transaction, so building can stop between any two and another process can continue. Lines are parsed
+within the transaction: of several processes that build one index, one works while the others wait, and then
+continue from where it is.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import velodrome.index.database as database
-import velodrome.index.store as store
-from velodrome.errors import InputError
-from velodrome.index.lines.followed_file import CHUNK_BYTES, PlainLines
-from velodrome.index.lines.parsed_lines import parse, texts
-from velodrome.index.lines.zst_lines import ZstLines
+import numpy as np
+import orjson
 
+import velodrome.index.database as database
+from velodrome.errors import InputError
+from velodrome.index.answer_types import DEFERRED_STATE, FAILED, STATES
+from velodrome.index.columns import Column, append_columns, field_ids
+from velodrome.index.fields import FIELD_NAMES
+from velodrome.index.lines import CHUNK_BYTES, FileMark, Place, open_lines
+from velodrome.index.parsed import ParsedLines, ParsedRow, parse, pattern
+from velodrome.records.rows import MOST_NOTES
+
+KEPT, FAILURES = "kept", "failures"  # the two files of a collection
 _SMALL_CHUNK_BYTES = 256 * 1024
-_SEARCH_CHUNK_BYTES = 1024 * 1024
 _ADD_TEXTS = "INSERT INTO search (rowid, prompt, answer, reasoning, tools) VALUES (?, ?, ?, ?, ?)"
 _LOCK_S = 0.02  # how long to wait for another writer before looking whether the time is over
+_DEFERRED = STATES.index(DEFERRED_STATE)
 
-_FORGET_S = 2.0
+
+@dataclass(slots=True)
+class ReadProgress:
+    """How far each file is read, what it was like then, and what was counted on the way."""
+
+    places: dict[str, Place] = field(default_factory=lambda: {KEPT: Place(), FAILURES: Place()})
+    marks: dict[str, FileMark] = field(default_factory=lambda: {KEPT: FileMark(), FAILURES: FileMark()})
+    rows: int = 0
+    failed: int = 0
+    deferred: int = 0
+    unreadable: int = 0
+    flaws: int = 0
+    notes: list[str] = field(default_factory=list)
+    rebuilt: str | None = None
+    rebuilt_at: float = 0.0
+
+
+def read_progress(connection: sqlite3.Connection) -> ReadProgress:
+    """How far the index is, as of the open transaction, or now."""
+    row = connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchone()
+    values = orjson.loads(row[0]) if row else {}
+    for name, kind in (("places", Place), ("marks", FileMark)) if row else ():
+        values[name] = {file: kind(**each) for file, each in values[name].items()}
+    return ReadProgress(**values)
+
+
+def _write_progress(connection: sqlite3.Connection, progress: ReadProgress) -> None:
+    connection.execute("INSERT OR REPLACE INTO note VALUES ('progress', ?)", (orjson.dumps(asdict(progress)).decode(),))
 
 
 class _OutOfTime(Exception):
     """The builder has to stop here for now."""
-
-
-def open_lines(path: Path) -> PlainLines | ZstLines:
-    """A file of lines, plain or compressed."""
-    return ZstLines(path) if path.suffix == ".zst" else PlainLines(path)
 
 
 class Builder:
@@ -43,125 +71,163 @@ class Builder:
 
     def __init__(self, files: dict[str, Path], path: Path, clock: Callable[[], float]) -> None:
         self._files = files
+        self._path = path
         self._clock = clock
-        self._size = 0
-        self._deadline: float | None = None
-        self._stopped: Callable[[], bool] = lambda: False
         self.problems: dict[str, str] = {}  # what keeps a file from being read on
         self.complete_size = -1  # how long the rollouts file was when all of it was read
-        self._path = path
-        self._db = database.connect(path, timeout_s=_LOCK_S)
-        self._identity = _identity(path)
 
-    def replaced(self) -> bool:
-        """Whether the index file is not the one that was opened."""
-        return _identity(self._path) != self._identity
-
-    def close(self) -> None:
-        """Close the index file. Closing twice is fine."""
-        self._db.close()
-
-    def run(self, budget_s: float | None, *, search: bool, stopped: Callable[[], bool]) -> None:
+    def run(self, budget_s: float | None, stopped: Callable[[], bool]) -> None:
         """Build as far as the budget allows; without one, to the end. What is wrong with a file is noted."""
-        self._deadline = None if budget_s is None else time.monotonic() + budget_s
-        self._stopped = stopped
+        deadline = None if budget_s is None else time.monotonic() + budget_s
+
+        def pause() -> None:
+            if stopped() or (deadline is not None and time.monotonic() >= deadline):
+                raise _OutOfTime
+
+        chunk = CHUNK_BYTES if budget_s is None else _SMALL_CHUNK_BYTES
         try:
-            while not (self._read(store.KEPT) and self._read(store.FAILURES)):
-                pass
-            self.complete_size = self._size
-            for file in self._files if search and database.searchable(self._db) else ():
-                while not self._make_searchable(file):
-                    pass
+            with closing(database.connect(self._path, timeout_s=_LOCK_S)) as db:
+                size = self._read(db, KEPT, chunk, pause)
+                self._read(db, FAILURES, chunk, pause)
+                self.complete_size = size
         except _OutOfTime:
             pass
         except sqlite3.OperationalError as error:
             if not database.is_busy(error):  # another process is in the middle of a long step
                 raise
 
-    def forget(self, known: store.ReadProgress, why: str) -> None:
-        """Read everything again at the next `run`."""
-        self._deadline, self._stopped = time.monotonic() + _FORGET_S, lambda: False
-        with suppress(_OutOfTime):
-            self._start_over(known, why)
-
-    def _start_over(self, known: store.ReadProgress, why: str) -> None:
-        """Empty the index, because the file is not the one that was read; unless another process did so before."""
-        self.complete_size = -1
-        with self._transaction():
-            if store.read_progress(self._db) == known:
-                database.make_empty(self._db)
-                store.write_progress(self._db, store.ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
-
-    def _transaction(self) -> AbstractContextManager[None]:
-        return database.transaction(self._db, waiting=self._pause)
-
-    def _pause(self) -> None:
-        """Between two steps: stop if the time is over."""
-        if self._stopped() or (self._deadline is not None and time.monotonic() >= self._deadline):
-            raise _OutOfTime
-
-    def _read(self, file: str) -> bool:
-        """Read a file to its end. False: it is another one, or another process read some of it; look again."""
+    def _read(self, db: sqlite3.Connection, file: str, chunk: int, pause: Callable[[], None]) -> int:
+        """Read a file to its end, and again from its start if it is another one. Returns how long it is."""
         path = self._files[file]
         self.problems.pop(file, None)
         try:
             with closing(open_lines(path)) as source:
-                known = store.read_progress(self._db)
-                start = known.places[file]
-                why = source.change(known.marks[file], start, now=self._clock())
-                if why is not None:
-                    self._start_over(known, f"{path.name}: {why}; read again from the start")
-                    return False
-                self._size = source.size if file == store.KEPT else self._size
-                chunk = CHUNK_BYTES if self._deadline is None else _SMALL_CHUNK_BYTES
-                for lines, end in source.lines(start, chunk=chunk) if start.offset < source.size else ():
-                    with self._transaction():
-                        progress = store.read_progress(self._db)
-                        if progress.places[file] != start:
-                            return False
-                        parsed = parse(lines, failed=file == store.FAILURES)
-                        store.add(self._db, parsed, progress, file, path.name)
-                        progress.places[file], progress.marks[file] = end, source.mark(end)
-                        store.write_progress(self._db, progress)
-                    start = end
-                    self._pause()
+                while True:
+                    start = self._start(db, file, pause, source.change)
+                    for lines, end in source.lines(start, chunk=chunk) if start.offset < source.size else ():
+                        with database.transaction(db, waiting=pause):
+                            progress = read_progress(db)
+                            if progress.places[file] != start:  # another process read some of it
+                                break
+                            parsed = parse(lines, failed=file == FAILURES, search=_searches(db))
+                            _add(db, parsed, progress, file, path.name)
+                            progress.places[file], progress.marks[file] = end, source.mark(end)
+                            _write_progress(db, progress)
+                        start = end
+                        pause()
+                    else:
+                        return source.size
         except InputError as error:
             self.problems[file] = str(error)
-        return True
+            return -1
 
-    def _make_searchable(self, file: str) -> bool:
-        """Add what was read to the text search. False: another process did some of it; look again."""
-        known = store.read_progress(self._db)
-        start, end = known.searched[file], known.places[file]
-        if start.line >= end.line:
-            return True
-        try:
-            with closing(open_lines(self._files[file])) as source:
-                if source.change(known.marks[file], end, now=self._clock()) is not None:
-                    return True  # the next call says why
-                for lines, behind in source.lines(start, chunk=_SEARCH_CHUNK_BYTES):
-                    behind = end if behind.line >= end.line else behind
-                    with self._transaction():
-                        progress = store.read_progress(self._db)
-                        if progress.searched[file] != start or progress.places[file].line < behind.line:
-                            return False
-                        rows = texts(lines, end.line, failed=file == store.FAILURES)
-                        self._db.executemany(_ADD_TEXTS, rows)
-                        progress.searched[file] = behind
-                        progress.searchable += len(rows)
-                        store.write_progress(self._db, progress)
-                    start = behind
-                    if start == end:
-                        return True
-                    self._pause()
-        except InputError as error:
-            self.problems[file] = str(error)
-        return True
+    def _start(
+        self,
+        db: sqlite3.Connection,
+        file: str,
+        pause: Callable[[], None],
+        change: Callable[[FileMark, Place], str | None],
+    ) -> Place:
+        """Where to read on. If the file is another one, the index is emptied first."""
+        known = read_progress(db)
+        why = change(known.marks[file], known.places[file])
+        if why is None:
+            return known.places[file]
+        self.complete_size = -1
+        with database.transaction(db, waiting=pause):
+            if read_progress(db) == known:  # no other process did so before
+                database.make_empty(db, search=_searches(db))
+                why = f"{self._files[file].name}: {why}; read again from the start"
+                _write_progress(db, ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
+        return self._start(db, file, pause, change)
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return status.st_dev, status.st_ino
+def _searches(db: sqlite3.Connection) -> bool:
+    return database.searchable(db) and database.has_search(db)
+
+
+def _add(connection: sqlite3.Connection, parsed: ParsedLines, progress: ReadProgress, file: str, name: str) -> None:
+    """Store the rows of some lines, and count them. `name` is the file's, for notes."""
+    rows = parsed.rows
+    if file == KEPT:
+        _insert(connection, rows)
+        progress.rows += len(rows)
+        progress.deferred += sum(row.state == _DEFERRED for row in rows)
+        if progress.failed:
+            _forget_failures(connection, rows)
+    else:
+        _add_failures(connection, rows)
+    progress.failed = connection.execute("SELECT count(*) FROM failure").fetchone()[0]
+    progress.unreadable += parsed.unreadable
+    progress.flaws += parsed.flaws
+    room = max(0, MOST_NOTES - len(progress.notes))
+    progress.notes += [f"{name}:{note}" for note in parsed.notes[:room]]
+
+
+def _add_failures(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
+    """A key is listed once: as kept if it ever was, else by its last failure."""
+    _forget_failures(connection, rows)
+    kept = "SELECT 1 FROM entry WHERE key = ?"
+    last = {row.key: row for row in rows if not connection.execute(kept, (row.key,)).fetchone()}
+    listed = sorted(last.values(), key=lambda row: row.entry[0])  # columns are in the order of numbers
+    _insert(connection, listed)
+    failures = []
+    for row in listed:
+        boundary, _, message = row.error.partition(":")
+        failures.append((row.entry[0], boundary, pattern(message.strip()), row.error))
+    connection.executemany("INSERT INTO failure VALUES (?, ?, ?, ?)", failures)
+
+
+def _forget_failures(connection: sqlite3.Connection, rows: Iterable[ParsedRow]) -> None:
+    """Take out failures that were followed by another attempt."""
+    failed = "SELECT number FROM entry WHERE key = ? AND number > ?"
+    for key in {row.key for row in rows}:
+        for (number,) in connection.execute(failed, (key, FAILED)).fetchall():
+            connection.execute("DELETE FROM failure WHERE number = ?", (number,))
+            connection.execute("DELETE FROM entry WHERE number = ?", (number,))
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
+    """Rows into their tables and columns, within an open transaction."""
+    if not rows:
+        return
+    whole = {
+        "number": [row.entry[0] for row in rows],
+        "state": [row.state for row in rows],
+        "task": _ids(connection, "task", (), [row.task for row in rows]),
+    }
+    columns: dict[str, Column] = {name: np.array(values, np.int64) for name, values in whole.items()}
+    values = zip(*(row.values for row in rows), strict=True)
+    columns |= {name: np.array(column, np.float64) for name, column in zip(FIELD_NAMES, values, strict=True)}
+    for name in dict.fromkeys(name for row in rows for name in row.extra):
+        columns[name] = np.array([row.extra.get(name) for row in rows], np.float64)
+    names = dict.fromkeys(("agent", "outcome", *(name for row in rows for name in row.texts)))
+    fields = field_ids(connection, [*columns], [*names])
+    texts = {
+        name: _ids(connection, "word", (fields[name, True],), [row.texts.get(name, "") for row in rows])
+        for name in names
+        if (name, True) in fields
+    }
+    append_columns(connection, fields, columns, {name: np.array(ids, np.int64) for name, ids in texts.items()})
+    ids = zip(whole["state"], whole["task"], texts["agent"], texts["outcome"], strict=True)
+    entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
+    connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
+    searched = [(row.entry[0], *row.searched) for row in rows if row.searched]
+    if searched:
+        connection.executemany(_ADD_TEXTS, searched)
+
+
+def _ids(connection: sqlite3.Connection, table: str, within: tuple[int, ...], names: Sequence[str]) -> list[int]:
+    """The id of each name, of a word within its field; new names get one. 0 is no text."""
+    distinct = dict.fromkeys(names, 0)
+    named = "field, name" if within else "name"
+    marks = ", ".join("?" * (len(within) + 1))
+    test = "field = ? AND name = ?" if within else "name = ?"
+    wanted = [name for name in distinct if name or not within]
+    connection.executemany(
+        f"INSERT OR IGNORE INTO {table} ({named}) VALUES ({marks})", ((*within, name) for name in wanted)
+    )
+    for name in wanted:
+        row = connection.execute(f"SELECT id FROM {table} WHERE {test}", (*within, name)).fetchone()
+        distinct[name] = row[0]
+    return [distinct[name] for name in names]

@@ -1,16 +1,16 @@
 """The numbers and texts of all entries as columns, in the order of the file, failures last.
 
-A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN. A
-filter over a million entries is a few vector operations, so there is nothing to plan; only lists of words are kept.
+A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN; a text
+is the id of its word, 0 if there is none. A filter over a million entries is a few vector operations, so there is
+nothing to plan.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import orjson
@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import FAILED
-from velodrome.index.database import Damaged
-from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS, FieldNames
+from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS, TEXT_FIELDS, FieldNames, values_of
 from velodrome.index.outside import OutsideValues, TextValues
-from velodrome.index.text_columns import TextChunk, merged, pack, values_of
 from velodrome.settings.names import hint
 
 Column = NDArray[Any]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+FieldIds = dict[tuple[str, bool], int]  # of the stored fields, by name and whether they are texts
 
-INTEGERS = ("number", "state", "task", "agent", "status", "stop", "outcome")  # from the task on, ids of names
+INTEGERS = ("number", "state", "task")
 MOST_FIELDS = 256
 MOST_TEXTS = 64
 PASS_REWARD = 1.0
@@ -42,36 +41,55 @@ class Columns:
         self, connection: sqlite3.Connection, outside: OutsideValues, word_lists: dict[Hashable, Mask]
     ) -> None:
         self.connection = connection
-        self.word_lists = word_lists  # of an index: the entries that contain a phrase, for as long as `searched` stays
+        self.word_lists = word_lists  # of an index: the entries that contain a phrase, for as long as `version` stays
         self._outside = outside
-        self._ids = _field_ids(connection)
-        self._loaded: dict[str, Column] = {}
-        chunks = {first: _values("number", data) for first, data in self._chunks("number")}
-        self._firsts = np.array(list(chunks), dtype=np.int64)
-        self._starts = np.cumsum([0, *map(len, chunks.values())])
-        self._numbers = stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
+        self._ids = field_ids(connection)
+        self._loaded: dict[tuple[str, bool], Column] = {}
+        chunks = dict(self._chunks("number", text=False))
+        self._firsts = list(chunks)
+        self._starts = np.cumsum([0, *map(len, chunks.values())]).tolist()
+        stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
         self._kept = int(np.searchsorted(stored, FAILED))
         # Failures that were tried again stay in the chunks; the table has those that count.
         failures = np.array(connection.execute("SELECT number FROM failure ORDER BY number").fetchall(), np.int64)
         self._failures = np.searchsorted(stored[self._kept :], failures.ravel()) + self._kept
-        self._loaded["number"] = self._counted(stored)
+        self._loaded["number", False] = self._counted(stored)
 
     def __len__(self) -> int:
-        return len(self._loaded["number"])
+        return len(self._loaded["number", False])
 
     def __getitem__(self, name: str) -> Column:
-        if name not in self._loaded:
-            stored = np.full(self._starts[-1], np.nan)
-            for first, data in self._chunks(name):
-                values = _values(name, data)
-                stored[self._span(first, len(values))] = values
-            if name in INTEGERS:
-                stored = stored.astype(np.int64)
-            self._loaded[name] = self._counted(stored)
-        return self._loaded[name]
+        return self._column(name, text=False)
+
+    def ids(self, name: str) -> Column:
+        """The word of a stored text in each entry."""
+        return self._column(self._stored(name), text=True)
+
+    def _column(self, name: str, *, text: bool) -> Column:
+        if (name, text) not in self._loaded:
+            whole = text or name in INTEGERS
+            stored = np.zeros(self._starts[-1], np.int64) if whole else np.full(self._starts[-1], np.nan)
+            for first, values in self._chunks(name, text=text):
+                start = self._starts[self._firsts.index(first)]
+                stored[start : start + len(values)] = values
+            self._loaded[name, text] = self._counted(stored)
+        return self._loaded[name, text]
+
+    def _chunks(self, name: str, *, text: bool) -> list[tuple[int, Column]]:
+        """The stored parts of a column, each with the number of its first row."""
+        chunks = "SELECT first, data FROM chunk WHERE field = ? ORDER BY first"
+        kind = _dtype(name, text)
+        rows = self.connection.execute(chunks, (self._ids.get((name, text)),))
+        return [(first, np.frombuffer(data, kind)) for first, data in rows]
+
+    def _counted(self, stored: Column) -> Column:
+        """A stored column without the failures that do not count."""
+        if self._kept + len(self._failures) == len(stored):
+            return stored
+        return np.concatenate([stored[: self._kept], stored[self._failures]])
 
     def field(self, name: str, what: str) -> Column:
-        """The column of a field a person named, of its own or of its task; an unknown one is the user's mistake."""
+        """The column of a field of the entries or of their tasks; `what` begins the error if there is no such field."""
         if name in TASK_FIELDS:
             return self.tasks[name][self["task"]]
         if name not in self.names.numbers:
@@ -79,13 +97,11 @@ class Columns:
             raise InputError(f"{what}: {wrong}{hint(name, self.names.numbers)}")
         if name not in self._outside.names.numbers:
             return self[self._stored(name)]
-        if name not in self._loaded:
-            numbers, values = self._outside.numbers(name, self._entries)
-            column = np.full(len(self), np.nan)
-            there = np.isin(numbers, self["number"])
-            column[self.positions(numbers[there])] = values[there]
-            self._loaded[name] = column
-        return self._loaded[name]
+        numbers, values = self._outside.numbers(name, self.version)
+        column = np.full(len(self), np.nan)
+        there = np.isin(numbers, self["number"])
+        column[self.positions(numbers[there])] = values[there]
+        return column
 
     @cached_property
     def names(self) -> FieldNames:
@@ -99,23 +115,14 @@ class Columns:
 
     def outside_texts(self, name: str) -> TextValues | None:
         """The values of an outside text, with the entries that have each; None if it is not one."""
-        return self._outside.texts(name, self._entries) if name in self._outside.names.texts else None
+        return self._outside.texts(name, self.version) if name in self._outside.names.texts else None
 
     @cached_property
-    def _entries(self) -> tuple[Any, ...]:
+    def version(self) -> tuple[Any, ...]:
         """Changes whenever the entries do."""
-        return len(self), self._progress.get("rows"), self._progress.get("rebuilt_at")
-
-    @cached_property
-    def searched(self) -> tuple[Any, ...]:
-        """Changes whenever a search could find something else, or elsewhere: a failure tried again moves others."""
-        return *self._entries, self._progress.get("searchable"), *self["number"][-1:].tolist()
-
-    @cached_property
-    def _progress(self) -> dict[str, Any]:
         row = self.connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchone()
-        values: dict[str, Any] = orjson.loads(row[0]) if row else {}
-        return values
+        progress: dict[str, Any] = orjson.loads(row[0]) if row else {}
+        return len(self), progress.get("rows"), progress.get("rebuilt_at"), *self["number"][-1:].tolist()
 
     def positions(self, numbers: Sequence[int] | Column) -> Positions:
         """Where these entries are; those that do not exist are left out."""
@@ -158,69 +165,46 @@ class Columns:
         first[self["task"][::-1]] = self["number"][::-1]
         return first
 
-    def _chunks(self, name: str, *, text: bool = False, only: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """The stored parts of a column, or only one of them, each with the number of its first row."""
-        chunks = "SELECT first, crc, data FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first"
-        ends = (0, 2 * FAILED) if only is None else (only, only)
-        for first, crc, data in self.connection.execute(chunks, (self._ids.get((name, text)), *ends)):
-            if crc32(data) != crc:
-                raise Damaged("a column is not what was stored")
-            yield first, data
+    def words(self, name: str, ids: Sequence[int]) -> dict[int, list[str]]:
+        """The texts behind some ids of a stored text; an entry may have called several tools."""
+        named = "SELECT w.id, w.name FROM json_each(?) wanted CROSS JOIN word w ON w.id = wanted.value"
+        rows = self.connection.execute(named, (orjson.dumps(list(ids)).decode(),))
+        return {0: [], **{id: values_of(text) for id, text in rows}}
 
-    def _text_chunks(self, name: str) -> Iterator[tuple[slice, TextChunk]]:
-        for first, data in self._chunks(self._stored(name), text=True):
-            chunk = TextChunk(data)
-            yield self._span(first, len(chunk.codes)), chunk
-
-    def having_text(self, name: str, op: str, value: str) -> Mask:
-        """The entries whose text in a stored column is a value, or contains it."""
-        stored = np.full(self._starts[-1], op == "=" and not value)
-        for span, chunk in self._text_chunks(name):
-            stored[span] = chunk.having(op, value)
-        return self._counted(stored)
+    def word_ids(self, name: str, test: str, values: Sequence[str]) -> Mask:
+        """The entries whose stored text is one that an SQL condition on `name` allows."""
+        field = self._ids.get((self._stored(name), True))
+        chosen = f"SELECT json_group_array(id) FROM word WHERE field = ? AND ({test})"
+        ids = orjson.loads(self.connection.execute(chosen, (field, *values)).fetchone()[0])
+        return has_id(self.ids(name), ids)
 
     def coded(self, name: str, most: int = 1000) -> tuple[list[list[str]], Column] | None:
-        """The different values of a text, and which of them each entry has (-1: none); None if more than `most` differ.
+        """The different values of a text, and which of them each entry has; None if more than `most` differ."""
+        ids, codes = np.unique(self.ids(name), return_inverse=True)
+        if len(ids) > most + 1:
+            return None
+        words = self.words(name, ids.tolist())
+        return [words[each] for each in ids.tolist()], codes
 
-        Each is a list: an entry may have called several tools.
-        """
-        if name in INTEGERS:
-            names = dict(self.connection.execute("SELECT id, name FROM word"))
-            ids, codes = np.unique(self[name], return_inverse=True)
-            return ([[names[each]] for each in ids.tolist()], codes) if len(ids) <= most else None
-        result = merged([*self._text_chunks(name)], int(self._starts[-1]), most)
-        return None if result is None else ([values_of(text) for text in result[0]], self._counted(result[1]))
+    def texts_at(self, name: str, positions: Positions) -> list[list[str]]:
+        """The values that some entries have of a stored text."""
+        ids = self.ids(name)[positions].tolist()
+        words = self.words(name, ids)
+        return [words[each] for each in ids]
 
-    def texts_at(self, name: str, numbers: Sequence[int]) -> list[list[str]]:
-        """The values that these entries, which exist, have in a stored column."""
-        places = np.searchsorted(self._numbers, numbers).tolist()
-        result: list[list[str]] = [[] for _ in places]
-        firsts = self._firsts[np.searchsorted(self._starts, places, side="right") - 1]
-        for first in set(firsts.tolist()):
-            for _, data in self._chunks(self._stored(name), text=True, only=first):
-                chunk = TextChunk(data)
-                start, texts = self._span(first, len(chunk.codes)).start, chunk.texts
-                for at in np.flatnonzero(firsts == first).tolist():
-                    result[at] = values_of(texts[chunk.codes[places[at] - start]])
-        return result
 
-    def _span(self, first: int, length: int) -> slice:
-        chunk = int(np.searchsorted(self._firsts, first))
-        start = int(self._starts[chunk])
-        if self._firsts[chunk] != first or start + length != self._starts[chunk + 1]:
-            raise Damaged("columns of different lengths")
-        return slice(start, start + length)
-
-    def _counted(self, stored: Column) -> Column:
-        """A stored column without the failures that do not count."""
-        if self._kept + len(self._failures) == len(stored):
-            return stored
-        return np.concatenate([stored[: self._kept], stored[self._failures]])
+def has_id(column: Column, ids: Sequence[int]) -> Mask:
+    """Where a column has one of these ids."""
+    chosen = np.zeros(int(column.max(initial=0)) + 1, bool)
+    own = np.array(ids, np.int64)
+    chosen[own[own < len(chosen)]] = True
+    mask: Mask = chosen[column]
+    return mask
 
 
 def field_names(connection: sqlite3.Connection, outside: FieldNames) -> FieldNames:
     """Every field there is. One of the file whose name an outside field has is `row.<name>`."""
-    stored = _field_ids(connection)
+    stored = _known(connection)
     numbers = dict.fromkeys((*FIELD_NAMES, *(name for name, text in stored if not text and name not in INTEGERS)))
     texts = dict.fromkeys((*TEXT_FIELDS, *(name for name, text in stored if text)))
     taken = (*outside.numbers, *outside.texts)
@@ -228,29 +212,30 @@ def field_names(connection: sqlite3.Connection, outside: FieldNames) -> FieldNam
     return FieldNames((*own[0], "number"), own[1]) | outside | FieldNames(TASK_FIELDS)
 
 
-def _field_ids(connection: sqlite3.Connection) -> dict[tuple[str, bool], int]:
-    """The ids of the stored fields, by their name and whether they are texts."""
-    return {
-        (name, bool(text)): id for name, text, id in connection.execute("SELECT name, text, id FROM field ORDER BY id")
-    }
+def _known(connection: sqlite3.Connection) -> FieldIds:
+    stored = connection.execute("SELECT name, text, id FROM field ORDER BY id")
+    return {(name, bool(text)): id for name, text, id in stored}
 
 
-def _values(name: str, data: bytes) -> Column:
-    return np.frombuffer(data, _dtype(name))
-
-
-def append_columns(connection: sqlite3.Connection, columns: dict[str, Column], texts: dict[str, list[str]]) -> None:
-    """Add rows, within an open transaction: to the last chunk while it has room, then to new ones.
-
-    Columns must have one length. Beyond `MOST_FIELDS` numbers and `MOST_TEXTS` texts, new fields are not stored.
-    """
-    numbers = columns["number"]
-    ids = _field_ids(connection)
-    for new, text, most in ((columns, False, MOST_FIELDS), (texts, True, MOST_TEXTS)):
+def field_ids(connection: sqlite3.Connection, numbers: Sequence[str] = (), texts: Sequence[str] = ()) -> FieldIds:
+    """The stored fields. New names are added, up to `MOST_FIELDS` numbers and `MOST_TEXTS` texts."""
+    ids = _known(connection)
+    for names, text, most in ((numbers, False, MOST_FIELDS), (texts, True, MOST_TEXTS)):
         room = most - sum(known == text for _, known in ids)
-        for name in [name for name in new if (name, text) not in ids][:room]:
+        for name in [name for name in names if (name, text) not in ids][:room]:
             add = "INSERT INTO field (name, text) VALUES (?, ?)"
             ids[name, text] = connection.execute(add, (name, text)).lastrowid or 0
+    return ids
+
+
+def append_columns(
+    connection: sqlite3.Connection, ids: FieldIds, columns: Mapping[str, Column], texts: Mapping[str, Column]
+) -> None:
+    """Add rows, within an open transaction: to the last chunk while it has room, then to new ones.
+
+    Columns must have one length. A field that `ids` does not have is not stored.
+    """
+    numbers = columns["number"]
     low, high = (FAILED, 2 * FAILED) if numbers[0] > FAILED else (0, FAILED)
     last = connection.execute(
         "SELECT first, length(data) / 8 FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first DESC",
@@ -259,30 +244,15 @@ def append_columns(connection: sqlite3.Connection, columns: dict[str, Column], t
     first, held = last if last and last[1] < _CHUNK_ROWS else (int(numbers[0]), 0)
     for (name, text), field in ids.items():
         old = connection.execute("SELECT data FROM chunk WHERE field = ? AND first = ?", (field, first)).fetchone()
-        data = (
-            _more_texts(old and old[0], texts.get(name), held, len(numbers))
-            if text
-            else _more_numbers(name, old and old[0], columns.get(name), held, len(numbers))
-        )
-        if data is not None:
-            connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?)", (field, first, crc32(data), data))
+        new, kind = (texts if text else columns).get(name), _dtype(name, text)
+        if old is None and (new is None or not (new if text else new == new).any()):
+            continue  # no row has it
+        nothing: Any = 0 if text else np.nan
+        before = np.frombuffer(old[0], kind) if old else np.full(held, nothing, kind)
+        after = np.full(len(numbers), nothing, kind) if new is None else new
+        data = np.concatenate([before, after]).astype(kind).tobytes()
+        connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?)", (field, first, data))
 
 
-def _more_numbers(name: str, old: bytes | None, new: Column | None, held: int, count: int) -> bytes | None:
-    """A chunk with more rows; None if no row has the number."""
-    if (new is None or (new != new).all()) and not old:
-        return None
-    before = np.frombuffer(old, _dtype(name)) if old else np.full(held, np.nan, _dtype(name))
-    after = np.full(count, np.nan) if new is None else new
-    return np.concatenate([before, after]).astype(_dtype(name)).tobytes()
-
-
-def _more_texts(old: bytes | None, new: list[str] | None, held: int, count: int) -> bytes | None:
-    """A chunk with more rows; None if no row has the text."""
-    if not new and not old:
-        return None
-    return pack([*(TextChunk(old).unpacked() if old else [""] * held), *(new or [""] * count)])
-
-
-def _dtype(name: str) -> type[np.generic]:
-    return np.int64 if name in INTEGERS else np.float64
+def _dtype(name: str, text: bool) -> type[np.generic]:
+    return np.int64 if text or name in INTEGERS else np.float64

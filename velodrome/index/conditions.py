@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import orjson
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import ANY, STATES
-from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
+from velodrome.index.columns import Column, Columns, Mask, has_id
 from velodrome.index.database import searchable
+from velodrome.index.fields import EDGE, LONGEST_TEXT
 from velodrome.index.outside import TextValues
-from velodrome.index.paging import MANY_ROWS, Holds
 from velodrome.index.query import Compared, Matched, Query, Term, Words, as_number
 
 _COMPARE = {
@@ -27,72 +24,42 @@ _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
 }
-_MANY = 0.4  # share of the entries: of fewer all that contain a word are listed, which is quicker than looking it up
-_FEW = 5_000  # entries with a word that are listed at once
-_KEPT = 8  # lists of the entries with a word
-_SAMPLE = 48  # entries that say how frequent a word is
+_PLACES = {  # texts that are not columns: the table, its column, and how its rows are named there
+    "key": ("entry", "key", "number"),
+    "error": ("failure", "message", "number"),
+    "boundary": ("failure", "boundary", "number"),
+    "task": ("task", "name", "id"),
+}
+_LISTS = 8  # of entries with a word
 
 
-def matching(columns: Columns, query: Query) -> tuple[Mask, Holds | None]:
-    """The entries a filter allows, but for words that many contain: these are tested by `Holds`, for some entries.
-
-    Listing every entry with a frequent word takes far longer than looking it up in the few that are shown.
-    """
-    _check(columns, query)
-    frequent = [term for term in query.terms if isinstance(term, Words) and _is_frequent(columns, term)]
-    mask = _all(columns, [term for term in query.terms if term not in frequent])
-    listed = cache(lambda: _all(columns, frequent))
-    return mask, (lambda rows: _with_words(columns, rows, frequent, listed)) if frequent else None
-
-
-def all_matching(columns: Columns, query: Query) -> Mask:
+def matching(columns: Columns, query: Query) -> Mask:
     """The entries a filter allows."""
-    _check(columns, query)
-    return _all(columns, query.terms)
-
-
-def _check(columns: Columns, query: Query) -> None:
     query.check(columns.names)
     if query.words and not searchable(columns.connection):
         raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
-
-
-def _all(columns: Columns, terms: Sequence[Term]) -> Mask:
     mask = np.ones(len(columns), bool)
-    for term in terms:
-        mask &= condition(columns, term)
+    for term in query.terms:
+        mask &= _condition(columns, term)
     return mask
 
 
-def condition(columns: Columns, term: Term) -> Mask:
+def _condition(columns: Columns, term: Term) -> Mask:
     """The entries one term allows."""
     if isinstance(term, Compared):
         mask = _compared(columns.field(term.field, f"filter, at {term.at}"), term)
     elif isinstance(term, Matched):
         number = as_number(term)
         if term.field not in columns.names.texts and number is not None:
-            return condition(columns, number)
+            return _condition(columns, number)
         mask = _matched(columns, term)
     else:
-        mask = _listed(columns, _phrase(term))
+        mask = _with_words(columns, term)
     return ~mask if term.negated else mask
 
 
-def _listed(columns: Columns, phrase: str) -> Mask:
-    """The entries that contain a phrase. The last lists are kept: the next page, and the count, ask for the same."""
-    kept, key = columns.word_lists, (phrase, columns.searched)
-    if key not in kept:
-        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
-        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))
-        mask.flags.writeable = False
-        for old in list(kept)[: 1 - _KEPT]:
-            kept.pop(old, None)
-        kept[key] = mask
-    return kept[key]
-
-
 def _compared(column: Column, term: Compared) -> Mask:
-    """Where a number is within its bounds, or without bounds, where there is none."""
+    """Where a number is within its bounds; without bounds, where there is no number."""
     absent: Mask = np.isnan(column)
     if not term.bounds:
         return absent
@@ -107,29 +74,40 @@ def _matched(columns: Columns, term: Matched) -> Mask:
     mask = _with_text(columns, equal)
     number = as_number(equal) if term.field in columns.names.numbers else None
     if number is not None and (number.bounds or number.negated):  # a text in some rollouts, a number in others
-        mask |= condition(columns, number)
+        mask |= _condition(columns, number)
     return ~mask if term.op == "!=" else mask
 
 
 def _with_text(columns: Columns, term: Matched) -> Mask:
-    db = columns.connection
-    mask: Mask
     if (values := columns.outside_texts(term.field)) is not None:
-        mask = _having(columns, values, term)
-    elif term.field == "state":
-        mask = columns["state"] == STATES.index(term.value) if term.op != ANY else np.ones(len(columns), bool)
-    elif term.field == "error":
-        mask = columns.mask(_rows(db, "number", "failure", "message", term))
-    elif term.field == "boundary":
-        mask = columns.mask(_rows(db, "number", "failure", "boundary", term))
-    elif term.field == "key":
-        mask = columns.mask(_rows(db, "number", "entry", "key", term))
-    elif term.field not in INTEGERS:
-        mask = columns.having_text(term.field, term.op, term.value)
-    else:
-        ids = _rows(db, "id", "task" if term.field == "task" else "word", "name", term)
-        mask = _has_id(columns[term.field], ids)
-    return mask
+        return _having(columns, values, term)
+    if term.field == "state":
+        everything = np.ones(len(columns), bool)
+        return everything if term.op == ANY else columns["state"] == STATES.index(term.value)
+    if term.field in _PLACES:
+        table, column, rows = _PLACES[term.field]
+        test, values_ = _test(term, column, term.value)
+        found = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
+        ids = orjson.loads(columns.connection.execute(found, values_).fetchone()[0])
+        return has_id(columns["task"], ids) if term.field == "task" else columns.mask(ids)
+    if not term.value:  # no text, or any
+        empty: Mask = columns.ids(term.field) == 0
+        return empty if term.op == "=" else ~empty
+    return columns.word_ids(term.field, *_test(term, "name", term.value[:LONGEST_TEXT]))
+
+
+def _test(term: Matched, column: str, value: str) -> tuple[str, list[str]]:
+    """The SQL condition of a term on a column of texts. `:` ignores the case of ASCII letters."""
+    if term.op == ANY:
+        return f"{column} != ''", []
+    if term.op == "=":
+        edged = "'" + EDGE + "'"
+        whole = f"instr({edged} || {column} || {edged}, {edged} || ? || {edged})"
+        return (whole if term.field == "tool" else f"{column} = ?"), [value]
+    if "\0" in value:  # LIKE ends at one
+        return f"instr({column}, ?)", [value]
+    part = re.sub("[%_^]", r"^\g<0>", value)
+    return f"{column} LIKE ? ESCAPE '^'", [f"%{part}%"]
 
 
 def _having(columns: Columns, values: TextValues, term: Matched) -> Mask:
@@ -147,61 +125,16 @@ def _folded(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
-def _rows(db: sqlite3.Connection, wanted: str, table: str, column: str, term: Matched) -> list[int]:
-    """Rows whose text is the value of a term, or contains it; the case of ASCII letters is ignored then."""
-    value, test = term.value, f"{column} = ?"
-    if term.op == ANY:
-        test = f"{column} != ?"
-    elif (
-        term.op == ":" and table == "entry" and "\0" not in value
-    ):  # the quickest over a million rows; it ends at a null
-        part = re.sub("[%_^]", r"^\g<0>", value)
-        value, test = f"%{part}%", f"{column} LIKE ? ESCAPE '^'"
-    elif term.op == ":":
-        value, test = _folded(value), f"instr(lower({column}), ?)"
-    numbers = db.execute(f"SELECT json_group_array({wanted}) FROM {table} WHERE {test}", (value,)).fetchone()[0]
-    rows: list[int] = orjson.loads(numbers)
-    return rows
-
-
-def _has_id(column: Column, ids: Sequence[int]) -> Mask:
-    chosen = np.zeros(int(column.max(initial=0)) + 1, bool)
-    chosen[[each for each in ids if each < len(chosen)]] = True
-    mask: Mask = chosen[column]
-    return mask
-
-
-def _is_frequent(columns: Columns, term: Words) -> bool:
-    """Whether many entries contain it, judged by a few of them: counting all would take as long as listing them."""
-    if term.prefix:  # finding all words that begin so takes as long for one entry as for all
-        return False
-    if (_phrase(term), columns.searched) in columns.word_lists:
-        return False
-    some = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
-    if columns.connection.execute(some, (_phrase(term), _FEW)).fetchone()[0] < _FEW:
-        return False
-    sample = np.linspace(0, len(columns) - 1, _SAMPLE).astype(np.intp)
-    return bool(_looked_up(columns, sample, term).mean() > _MANY)
-
-
-def _with_words(columns: Columns, rows: Positions, terms: Sequence[Words], listed: Callable[[], Mask]) -> Mask:
-    """Which of these entries fulfil all terms on words: a few are looked up one by one, many in the list of all."""
-    if len(rows) > MANY_ROWS:
-        return listed()[rows]
-    mask = np.ones(len(rows), bool)
-    for term in terms:
-        mask &= _looked_up(columns, rows, term) != term.negated
-    return mask
-
-
-def _looked_up(columns: Columns, rows: Positions, term: Words) -> Mask:
-    """Which of these entries contain it."""
-    lookup = "SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?"
-    phrase, numbers = _phrase(term), columns["number"][rows].tolist()
-    hits = (columns.connection.execute(lookup, (phrase, number)).fetchone() is not None for number in numbers)
-    return np.fromiter(hits, bool, len(numbers))
-
-
-def _phrase(term: Words) -> str:
-    """The words in FTS5's own language: always one quoted phrase."""
-    return '"' + term.words.replace('"', '""').replace("\x00", " ") + '"' + ("*" if term.prefix else "")
+def _with_words(columns: Columns, term: Words) -> Mask:
+    """The entries that contain a phrase. The last lists are kept: the next page, and the count, need the same."""
+    # In FTS5's own language: always one quoted phrase.
+    phrase = '"' + term.words.replace('"', '""').replace("\x00", " ") + '"' + ("*" if term.prefix else "")
+    kept, key = columns.word_lists, (phrase, columns.version)
+    if key not in kept:
+        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
+        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))
+        mask.flags.writeable = False
+        for old in list(kept)[: 1 - _LISTS]:
+            kept.pop(old, None)
+        kept[key] = mask
+    return kept[key]

@@ -1,7 +1,7 @@
 """The index file: where it is, its tables, and how it is opened.
 
-It is a copy of what the rollouts file says and may be deleted at any time. One that is damaged, or of another
-version, is discarded and built again.
+It is a copy of what the rollouts file says. One that cannot be read, or is of another version, is deleted and built
+again; nothing in it is ever repaired.
 
 What a list shows is stored by row, in `entry`. Numbers and texts are stored by column as well: a chunk holds the values
 of one field for some thousand rows, so that a filter or a sort over a million rows reads a few megabytes.
@@ -19,29 +19,28 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 11
+VERSION = 13
 BUSY_S = 30.0
-_SMALL_BYTES = 12_000_000  # checking an index up to this size takes a fifth of a second
 
 # A prompt that an earlier row of a batch has is stored as that row's number.
 _TABLES = """
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE entry (
-    number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER, crc INTEGER,
+    number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER,
     key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
 );
 CREATE INDEX entry_key ON entry (key);
 CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT, text INTEGER, UNIQUE (name, text));
-CREATE TABLE chunk (field INTEGER, first INTEGER, crc INTEGER, data BLOB, PRIMARY KEY (field, first));
+CREATE TABLE chunk (field INTEGER, first INTEGER, data BLOB, PRIMARY KEY (field, first));
 CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
-CREATE TABLE word (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
+CREATE TABLE word (id INTEGER PRIMARY KEY, field INTEGER, name TEXT, UNIQUE (field, name));
 CREATE TABLE failure (number INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, message TEXT);
 CREATE INDEX failure_kind ON failure (boundary, pattern, number);
 """
-
-
-class Damaged(sqlite3.DatabaseError):
-    """An index whose parts do not fit together."""
+_SEARCH = (
+    "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61',"
+    " detail='full')"
+)
 
 
 def index_path(rollouts: Path) -> Path:
@@ -71,7 +70,7 @@ def connect(path: Path, *, timeout_s: float = BUSY_S) -> sqlite3.Connection:
     """A connection that waits for others instead of failing, usable by one thread at a time."""
     connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     try:
-        for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "cell_size_check=ON", "wal_autocheckpoint=4000"):
+        for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "wal_autocheckpoint=4000"):
             connection.execute(f"PRAGMA {setting}")
     except BaseException:
         connection.close()
@@ -113,30 +112,39 @@ def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] |
     connection.execute("COMMIT")
 
 
-def prepare(path: Path) -> str | None:
-    """Make sure there is an index file of this version. Returns why an old one was discarded."""
+def prepare(path: Path, *, search: bool) -> str | None:
+    """Make sure there is an index file of this version, with the text search if it is needed.
+
+    Returns why an old one was deleted.
+    """
     reason = None
     if path.exists():
         try:
             with closing(connect(path)) as connection:
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version == VERSION:
-                    _check(connection, path)
+                if version == VERSION and (has_search(connection) or not search):
                     return None
-                if version:
+                if version != VERSION and version:
                     reason = f"the index was of version {version}, not {VERSION}"
+                elif version:
+                    discard(path)  # it has no text search
         except sqlite3.DatabaseError as error:
-            if not is_damage(error):
+            if is_busy(error):
                 raise
-            reason = f"the index file was damaged ({error})"
+            reason = unusable(error)
     if reason:
         discard(path)
     with closing(connect(path)) as connection:
         _use_wal(connection)
         with transaction(connection):
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                make_empty(connection)
+                make_empty(connection, search=search)
     return reason
+
+
+def unusable(error: Exception) -> str:
+    """Why an index file is deleted."""
+    return f"the index file could not be read ({error})"
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -152,24 +160,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise if a small index is damaged. Checking a large one takes too long; its damage shows when it is used."""
-    if path.stat().st_size > _SMALL_BYTES:
-        return
-    answer = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if answer != "ok":
-        raise Damaged(" ".join(answer.split())[:100])
-    try:
-        connection.execute("PRAGMA busy_timeout=0")
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone():
-            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
-    except sqlite3.OperationalError as error:
-        if not is_busy(error):
-            raise
-
-
-def make_empty(connection: sqlite3.Connection) -> None:
-    """Empty tables in place of whatever is there, within an open transaction."""
+def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
+    """Replace all tables by empty ones, within an open transaction."""
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'search%' AND name NOT LIKE 'sqlite%'"
     ).fetchall()
@@ -178,11 +170,8 @@ def make_empty(connection: sqlite3.Connection) -> None:
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             connection.execute(statement)
-    if searchable(connection):
-        connection.execute(
-            "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61',"
-            " detail='full')"
-        )
+    if search and searchable(connection):
+        connection.execute(_SEARCH)
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 
@@ -191,11 +180,10 @@ def searchable(connection: sqlite3.Connection) -> bool:
     return ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
 
 
-def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is at fault, and not a lock or a statement."""
-    if isinstance(error, Damaged) or str(error).startswith("Could not decode to UTF-8"):
-        return True
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+def has_search(connection: sqlite3.Connection) -> bool:
+    """Whether the index has what words are looked up in, or cannot have it."""
+    made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone()
+    return made is not None or not searchable(connection)
 
 
 def is_busy(error: sqlite3.DatabaseError) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from velodrome.index.text_columns import stored_text, stored_texts
 from velodrome.records.bounds import MAX_NUMBER
 from velodrome.records.facts import RowFacts
 
@@ -61,6 +60,9 @@ TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "bo
 TASK_FIELDS = ("n", "scored", "pass_rate", "mean_reward")  # of all rollouts of a task
 OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # those of every file
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
+LONGEST_TEXT = 200  # characters of a text that are stored
+EDGE = "\x1f"  # between the tools of a rollout
+_SPACES = str.maketrans(EDGE + "\0", "  ")
 _LARGEST_EXTRA = 256  # fields of one row
 _LONGEST_NAME = 100
 _MOST_TOOLS = 64  # different ones of a rollout
@@ -88,13 +90,9 @@ def extra_numbers(facts: RowFacts) -> dict[str, float]:
 
 
 def row_texts(facts: RowFacts) -> dict[str, str]:
-    """Every text at the top level, by name, named as numbers are; the model; and the tools that were called."""
-    texts: dict[str, str] = {}
-    if facts.tool_calls:
-        names = {name for name, _ in facts.calls if type(name) is str and name}
-        texts["tool"] = stored_texts(sorted(names)[:_MOST_TOOLS])
-    if model := facts.model:
-        texts["model"] = stored_text(model)
+    """Every text at the top level, by name, named as numbers are; and those that every row has, if it says them."""
+    texts = {"agent": facts.agent, "status": facts.status, "stop": facts.stopped_by, "outcome": facts.outcome}
+    texts["model"] = facts.model
     for name, value in facts.row.items() if not facts.failed else ():
         if type(value) is str:
             own = value
@@ -103,5 +101,20 @@ def row_texts(facts: RowFacts) -> dict[str, str]:
         else:
             continue
         if own and len(name) <= _LONGEST_NAME and len(texts) < _LARGEST_EXTRA:
-            texts[f"row.{name}" if name in RESERVED else name] = stored_text(own)
-    return texts
+            texts[f"row.{name}" if name in RESERVED else name] = own
+    stored = {name: stored_text(text) for name, text in texts.items() if text}
+    if facts.tool_calls:
+        tools = sorted({name for name, _ in facts.calls if type(name) is str and name})[:_MOST_TOOLS]
+        stored["tool"] = EDGE.join(map(stored_text, tools))
+    return stored
+
+
+def stored_text(value: str) -> str:
+    """What a column holds of a text: its start, without the character between the names of tools."""
+    start = value[:LONGEST_TEXT]
+    return start if start.isprintable() else start.translate(_SPACES)
+
+
+def values_of(text: str) -> list[str]:
+    """The values that are in a stored text."""
+    return text.split(EDGE) if text else []

@@ -1,7 +1,7 @@
 """The index of a rollouts file: answers what a viewer or an export asks, without reading the file again.
 
-`refresh` reads on from where the index ends. The index is never trusted over the file: a file that was cut, replaced
-or overwritten is read again, and a row is compared with what was indexed before it is returned.
+`refresh` reads on from where the index ends. A file that is not the one that was read, by its size and time or by its
+start, is read again. An index that cannot be read is deleted and built again.
 """
 
 from __future__ import annotations
@@ -12,60 +12,59 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import orjson
 
 import velodrome.index.database as database
 import velodrome.index.lists as lists
-import velodrome.index.store as store
-import velodrome.index.summaries as summaries
 from velodrome.errors import InputError
 from velodrome.index.answer_types import (
     FAILED,
+    FAILED_STATE,
     Entry,
     FailureGroup,
-    FieldHistogram,
     Page,
-    Point,
     Repeats,
+    Spread,
     State,
     TaskCounts,
     TaskSummary,
 )
-from velodrome.index.builder import Builder, open_lines
+from velodrome.index.builder import FAILURES, KEPT, Builder, read_progress
 from velodrome.index.columns import Columns, Mask, field_names
-from velodrome.index.conditions import all_matching
-from velodrome.index.fields import FieldNames
-from velodrome.index.judged import JudgedEntries, finished_entries
-from velodrome.index.lines.followed_file import same_file
-from velodrome.index.outside import NotYet, OutsideField, OutsideValues
+from velodrome.index.conditions import matching
+from velodrome.index.fields import FIELD_NAMES, FieldNames
+from velodrome.index.lines import open_lines
+from velodrome.index.outside import FinishedEntries, JudgedEntries, NotYet, OutsideField, OutsideValues
 from velodrome.index.query import Matched, Query, Sort
 from velodrome.records.jsonl import loads
-from velodrome.records.people.judgements import Judgements, notes_file
+from velodrome.records.judgements import Judgements, notes_file
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
 SEARCHED = "searched: prompts, answers, reasoning, tools"
-_GONE = "the index file was gone"
 _LIVE_S = 5.0
 _REBUILD_S = 2.0  # how long an answer may wait for an index that had to be rebuilt
 _PATIENCE_S = 0.02  # for another thread that is reading on: what it reads is as good
 _MOST_ENTRIES = 2000  # of one page, or of one task
 _EVERYTHING = Query()
+_FINISHED = (
+    f"SELECT e.key, e.number, json_extract(e.numbers, '$[0][{FIELD_NAMES.index('finished_at')}]')"
+    " FROM json_each(?) wanted CROSS JOIN entry e ON e.key = wanted.value"
+)
 
 
 class Index:
     """What is in a rollouts file. Safe to use from several threads, and by several processes at once.
 
-    `outside` are fields that are not in the file, `judged` adds those of people's judgement.
+    `outside` are fields that are not in the file, `judged` adds those of people's judgement. Without `search` a new
+    index has no words to search for and is made in a third of the time.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class Index:
         *,
         outside: Sequence[OutsideField] = (),
         judged: bool = False,
+        search: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not rollouts.exists():
@@ -81,38 +81,35 @@ class Index:
         open_lines(rollouts).close()
         self.rollouts = rollouts
         self.path = database.index_path(rollouts)
-        self._files = {store.KEPT: rollouts, store.FAILURES: beside(rollouts, "failures.jsonl")}
+        self._files = {KEPT: rollouts, FAILURES: beside(rollouts, "failures.jsonl")}
+        self._search = search
         self._clock = clock
         self.judgements = Judgements(notes_file(rollouts))
-        self.judged = JudgedEntries(self.judgements, lambda keys: self._read(partial(finished_entries, keys=keys)))
+        self.judged = JudgedEntries(self.judgements, self._finished)
         self._word_lists: dict[Hashable, Mask] = {}
         self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
         self._building = threading.RLock()
-        self._discarded = database.prepare(self.path)
+        self._discarded = database.prepare(self.path, search=search)
         self._builder = Builder(self._files, self.path, clock)
         self._problem: str | None = None
-        self.remade = 0  # how often the index file had to be discarded since it was opened
-        self._rebuilt_at = self._read(store.read_progress).rebuilt_at
+        self._rebuilt_at = self._read(read_progress).rebuilt_at
 
-    def close(self) -> None:
-        """Close the files. Closing twice is fine."""
-        with self._building:
-            self._builder.close()
-
-    def refresh(
-        self, budget_s: float | None = None, *, search: bool = True, stopped: Callable[[], bool] = lambda: False
-    ) -> State:
-        """Read on from where the index ends: rows first, then (by default) the text for searching.
+    def refresh(self, budget_s: float | None = None, *, stopped: Callable[[], bool] = lambda: False) -> State:
+        """Read on from where the index ends.
 
         With a budget it returns within about that time and continues at the next call. `stopped` ends it early.
         """
         patience_s = -1 if budget_s is None else max(0.0, min(budget_s, _PATIENCE_S))
         if self._building.acquire(timeout=patience_s):
             try:
-                self._build(budget_s, search, stopped)
+                self._build(budget_s, stopped)
             finally:
                 self._building.release()
         return self.state
+
+    def close(self) -> None:
+        """Let go of the lists of words that are kept between two questions; no file is open."""
+        self._word_lists.clear()
 
     @property
     def state(self) -> State:
@@ -127,15 +124,13 @@ class Index:
         """Every field a filter can name, by kind."""
         return self._read(lambda connection: field_names(connection, self._outside.names))
 
-    def page(
-        self, query: Query, sort: Sort, *, after: str | None = None, before: str | None = None, limit: int = 50
-    ) -> Page[Entry]:
-        """The entries behind one cursor or before another; without either, the first."""
+    def page(self, query: Query, sort: Sort, *, since: int = 0, limit: int = 50) -> Page[Entry]:
+        """Part of the entries that match, in order, from a place on."""
         limit = max(1, min(limit, _MOST_ENTRIES))
 
         def answer(columns: Columns) -> Page[Entry]:
-            page = lists.entry_page(columns, query, sort, after=after, before=before, limit=limit)
-            return replace(page, note=self._note(columns, query))
+            page = lists.entry_page(columns, query, sort, since=since, limit=limit)
+            return replace(page, note=self._note(query))
 
         return self._listed(answer)
 
@@ -143,13 +138,13 @@ class Index:
         """How many entries match."""
         if not query.terms:
             return self.state.entries
-        return self._query(lambda columns: int(all_matching(columns, query).sum()))
+        return self._query(lambda columns: int(matching(columns, query).sum()))
 
     def select(self, query: Query, sort: Sort | None = None) -> Iterator[Entry]:
         """Every entry that matches, in order. They are chosen at the start and read some thousand at a time."""
 
         def choose(columns: Columns) -> list[int]:
-            rows = lists.order_of(columns, sort or Sort()).rows(all_matching(columns, query), None)
+            rows = lists.sorted_entries(columns, matching(columns, query), sort or Sort())
             numbers: list[int] = columns["number"][rows].tolist()
             return numbers
 
@@ -171,17 +166,28 @@ class Index:
     def entry(self, number: int) -> Entry:
         """One entry; a number that does not exist is an `InputError`."""
         entries = self.entries([number])
+        if not entries and not self.state.complete:  # it may be read again just now
+            self._catch_up()
+            entries = self.entries([number])
         if not entries:
             raise self._missing(number)
         return entries[0]
+
+    def _catch_up(self) -> None:
+        """Read on for a while, after another thread that does so."""
+        if self._building.acquire(timeout=_REBUILD_S):
+            try:
+                self._build(_REBUILD_S, lambda: False)
+            finally:
+                self._building.release()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """These entries, in this order; one that does not exist is left out."""
         return self._read(lambda connection: lists.read_entries(connection, list(numbers)))
 
-    def texts(self, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, str]]:
-        """Text fields of these entries, by name, as far as an entry has them; several values of one are joined."""
-        return self._query(lambda columns: lists.read_texts(columns, list(numbers), names))
+    def values(self, numbers: Sequence[int], names: Iterable[str]) -> dict[int, dict[str, str | float]]:
+        """Fields of these entries, by name, as far as an entry has them; several texts of one are joined."""
+        return self._query(lambda columns: lists.read_values(columns, list(numbers), names))
 
     def row(self, number: int) -> Json:
         """The rollout of an entry, read from the file; what JSON has no form for, such as NaN, is null."""
@@ -189,33 +195,18 @@ class Index:
         return row
 
     def line(self, number: int) -> bytes:
-        """The whole line of an entry, read from the file and compared with what was indexed."""
-        line = self._verified(number)
-        untouched = line is None and self.untouched()
-        if line is None:
-            self.refresh(_REBUILD_S, search=False)  # which notices most changes
-            line = self._verified(number)
-        if line is None and untouched:
-            self.remake("a rollout is not where the index says")
-            line = self._verified(number)
-        if line is None:
-            known = self._read(store.read_progress)
-            if self._building.acquire(timeout=_REBUILD_S):
-                try:
-                    self._builder.forget(known, f"{self.rollouts.name}: a line was changed; read again from the start")
-                finally:
-                    self._building.release()
-            raise InputError(f"{self.rollouts}: changed since it was indexed; it is being read again")
-        return line
-
-    def untouched(self) -> bool:
-        """Whether the files are as they were when they were read. Then what is wrong is wrong with the index."""
-        marks = self._read(store.read_progress).marks
-        return all(same_file(path, marks[file]) for file, path in self._files.items())
-
-    def remake(self, why: str) -> None:
-        """Discard the index and start a new one; a long file is read further by `refresh`."""
-        self._rebuild(f"the index file was damaged ({why})")
+        """The whole line of an entry, read from the file, if the file is still the one that was indexed."""
+        place = "SELECT offset, within, size FROM entry WHERE number = ?"
+        file = FAILURES if number > FAILED else KEPT
+        for _ in range(2):
+            row, known = self._read(lambda db: (db.execute(place, (number,)).fetchone(), read_progress(db)))
+            with closing(open_lines(self._files[file])) as source:
+                if row is not None and source.change(known.marks[file], known.places[file]) is None:
+                    return source.line_at(*row)
+            self._catch_up()
+        if row is None:
+            raise self._missing(number)
+        raise InputError(f"{self.rollouts}: changed since it was indexed; it is being read again")
 
     def find(self, key: str) -> int | None:
         """The number of the first rollout with this key."""
@@ -232,44 +223,50 @@ class Index:
         wanted = orjson.dumps(list(keys)).decode()
         return self._read(lambda connection: dict(connection.execute(first, (wanted,)).fetchall()))
 
+    def _finished(self, keys: Iterable[str]) -> FinishedEntries:
+        """Every entry with one of these keys, and when it finished."""
+        wanted = orjson.dumps(list(keys)).decode()
+        return self._read(lambda connection: connection.execute(_FINISHED, (wanted,)).fetchall())
+
     def repeats(self, task: str, *, since: int = 0, limit: int = _MOST_ENTRIES) -> Repeats | None:
         """The rollouts of a task from `since` on, by repeat, with a summary of all of them; None if it has none."""
         limit = max(1, min(limit, _MOST_ENTRIES))
         return self._query(lambda columns: lists.read_repeats(columns, task, since=since, limit=limit))
 
-    def tasks(
-        self,
-        sort: Sort,
-        query: Query = _EVERYTHING,
-        *,
-        after: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> Page[TaskSummary]:
+    def tasks(self, sort: Sort, query: Query = _EVERYTHING, *, since: int = 0, limit: int = 50) -> Page[TaskSummary]:
         """The tasks with a rollout that matches, sorted by a number of tasks or as they appear in the file."""
         limit = max(1, min(limit, _MOST_ENTRIES))
 
         def answer(columns: Columns) -> Page[TaskSummary]:
-            page = lists.task_page(columns, query, sort, after=after, before=before, limit=limit)
-            return replace(page, note=self._note(columns, query))
+            page = lists.task_page(columns, query, sort, since=since, limit=limit)
+            return replace(page, note=self._note(query))
 
         return self._listed(answer)
 
-    def count_tasks(self, query: Query) -> TaskCounts:
-        """How many tasks have a rollout that matches."""
-        return self._query(lambda columns: lists.count_tasks(columns, query))
+    def count_tasks(self) -> TaskCounts:
+        """How many tasks there are that metrics do not count."""
+        return self._query(lists.count_tasks)
 
     def failures(self) -> list[FailureGroup]:
         """Kinds of failures, the most frequent first."""
-        return self._read(summaries.failure_groups)
+        return self._read(lists.failure_groups)
 
-    def histogram(self, field: str = "reward") -> FieldHistogram:
-        """How the values of a numeric field are distributed."""
-        return self._query(lambda columns: summaries.histogram(columns, field))
+    def spread(self, field: str = "reward") -> Spread | None:
+        """Between which numbers the values of a field lie, and their mean; None if no entry has it."""
+        return self._query(lambda columns: lists.spread(columns, field))
 
-    def series(self, most: int = 120) -> list[Point]:
-        """What finished when."""
-        return self._query(lambda columns: summaries.series(columns, most))
+    def saved(self, name: str, stamps: list[Any]) -> Any:
+        """What `save` stored under a name, if it is of these stamps."""
+        row = self._read(lambda db: db.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone())
+        value = orjson.loads(row[0]) if row else {}
+        return value["result"] if value.get("stamps") == stamps else None
+
+    def save(self, name: str, stamps: list[Any], result: Any) -> None:
+        """Store a result that was computed from the files while they had these stamps."""
+        options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+        value = orjson.dumps({"stamps": stamps, "result": result}, option=options).decode()
+        with self._building, suppress(sqlite3.DatabaseError), closing(database.connect(self.path)) as db:
+            db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, value))
 
     def picture(self, draw: Callable[[Columns], T]) -> T:
         """What a function of `pictures` makes of the columns."""
@@ -279,9 +276,9 @@ class Index:
         """Changes whenever the values of a field from outside do."""
         return self._outside.versions()
 
-    def _note(self, columns: Columns, query: Query) -> str | None:
+    def _note(self, query: Query) -> str | None:
         """What a filter looks at, where that is not the whole of every rollout."""
-        notes = [_searched(columns.connection)] if query.words else []
+        notes = [SEARCHED] if query.words else []
         notes += [
             note for term in query.terms if isinstance(term, Matched) and (note := self._outside.note(term.field))
         ]
@@ -298,62 +295,56 @@ class Index:
         return self._read(lambda connection: answer(Columns(connection, self._outside, self._word_lists)))
 
     def _read(self, answer: Callable[[sqlite3.Connection], T]) -> T:
-        """An answer from one snapshot. An index that is gone or damaged is rebuilt first."""
+        """An answer from one snapshot. An index that is gone or cannot be read is rebuilt first."""
         try:
             with database.snapshot(self.path) as connection:
                 return answer(connection)
         except FileNotFoundError:
-            why = _GONE
+            self._rebuild(None)
         except sqlite3.DatabaseError as error:
-            if not database.is_damage(error):
+            if database.is_busy(error):
                 raise
-            why = f"the index file was damaged ({error})"
-        self._rebuild(why)
+            self._rebuild(error)
         with database.snapshot(self.path) as connection:
             return answer(connection)
 
-    def _rebuild(self, why: str) -> None:
+    def _rebuild(self, error: sqlite3.DatabaseError | None) -> None:
+        """Delete an index that cannot be read, or one that is gone, and begin a new one."""
         with self._building:
-            if why != _GONE or self._builder.replaced():
-                self._replace(why)
-            else:
-                database.prepare(self.path)
-            self._build(_REBUILD_S, False, lambda: False)
+            self._discard(error)
+            self._build(_REBUILD_S, lambda: False)
 
-    def _replace(self, why: str) -> None:
-        """Discard the index file, unless another process has done so already."""
-        self._discarded = why
-        self.remade += 1
-        if not self._builder.replaced():
+    def _discard(self, error: sqlite3.DatabaseError | None) -> None:
+        self._discarded = "the index file was gone" if error is None else database.unusable(error)
+        if error is not None:
             database.discard(self.path)
-        self._builder.close()
-        database.prepare(self.path)
-        self._builder = Builder(self._files, self.path, self._clock)
+        database.prepare(self.path, search=self._search)
 
-    def _build(self, budget_s: float | None, search: bool, stopped: Callable[[], bool]) -> None:
-        for _ in range(2):
+    def _build(self, budget_s: float | None, stopped: Callable[[], bool]) -> None:
+        for _ in range(3):
             try:
-                if self._builder.replaced():
-                    self._replace(_GONE)
-                self._builder.run(budget_s, search=search, stopped=lambda: stopped() or self._builder.replaced())
+                if not self.path.exists():
+                    self._discard(None)
+                before = self.path.stat().st_ino
+                self._builder.run(budget_s, stopped)
                 self._problem = None
-                if stopped() or not self._builder.replaced():
-                    return
+                if stopped() or (self.path.exists() and self.path.stat().st_ino == before):
+                    return  # else another process put a new index in its place
+            except sqlite3.OperationalError as error:
+                self._problem = f"{self.path}: cannot be written: {error}"
+                return
             except sqlite3.DatabaseError as error:
-                if not database.is_damage(error):
-                    self._problem = f"{self.path}: cannot be written: {error}"
-                    return
-                self._replace(f"the index file was damaged ({error})")
+                self._discard(error)
 
     def _state(self, connection: sqlite3.Connection) -> State:
-        progress = store.read_progress(connection)
+        progress = read_progress(connection)
         try:
             status = os.stat(self.rollouts)
             whole = stat.S_ISREG(status.st_mode)  # anything else has a note that it cannot be read
             size, touched = (status.st_size, status.st_mtime) if whole else (0, 0.0)
         except OSError:
             size, touched = 0, 0.0
-        read = progress.places[store.KEPT].offset
+        read = progress.places[KEPT].offset
         notes = list(progress.notes)
         if progress.flaws > len(notes):
             notes.append(f"{self.rollouts.name}: and {progress.flaws - len(notes)} more lines like these")
@@ -365,7 +356,6 @@ class Index:
             unreadable=progress.unreadable,
             bytes=read,
             size=size,
-            searchable=min(progress.searchable, progress.rows + progress.failed),
             notes=notes,
             rebuilt=(progress.rebuilt if progress.rebuilt_at != self._rebuilt_at else None) or self._discarded,
             rebuilt_at=progress.rebuilt_at,
@@ -373,27 +363,22 @@ class Index:
             complete=read >= size or self._builder.complete_size == size,
         )
 
-    def _verified(self, number: int) -> bytes | None:
-        place = "SELECT offset, within, size, crc FROM entry WHERE number = ?"
-        row = self._read(lambda connection: connection.execute(place, (number,)).fetchone())
-        if row is None:
-            raise self._missing(number)
-        offset, within, size, crc = row
-        with closing(open_lines(self._files[store.FAILURES if number > FAILED else store.KEPT])) as source:
-            try:
-                line = source.line_at(offset, within, size)
-            except InputError:
-                return None
-        return line if len(line) == size and crc32(line) == crc else None
-
     def _missing(self, number: int) -> InputError:
         return InputError(f"{self.rollouts}: there is no rollout number {number}")
 
 
-def _searched(connection: sqlite3.Connection) -> str:
-    """What a search covers, and how far it is."""
-    progress = store.read_progress(connection)
-    if all(progress.searched[file].line >= progress.places[file].line for file in progress.places):
-        return SEARCHED
-    entries = progress.rows + progress.failed
-    return f"{SEARCHED}; {min(progress.searchable, entries):,} of {entries:,} so far"
+def matching_lines(
+    path: Path, where: str, *, sort: str = "", outside: Sequence[OutsideField] = ()
+) -> Iterator[tuple[int, bytes]]:
+    """Each rollout that matches `where`, as its line number and its line; failures are left out.
+
+    `where` is what the viewer's filter takes (`reward<1 tools>3`), `sort` a numeric field (`-total_s`); without it
+    the order is that of the file. A mistake in either is an `InputError` with its place. The index beside the file is
+    built or brought up to date first; lines are read one by one on demand. `outside` are further fields.
+    """
+    query, order = Query.parse(where), Sort.parse(sort)
+    index = Index(path, judged=True, outside=outside, search=bool(query.words))
+    index.refresh()
+    for entry in index.select(query, order):
+        if entry.state != FAILED_STATE:
+            yield entry.number, index.line(entry.number)

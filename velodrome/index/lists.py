@@ -1,22 +1,34 @@
-"""Lists of entries and of tasks: filtered, sorted, part by part."""
+"""Lists of entries and of tasks, filtered, sorted, page by page; and what is true of many entries at once."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import orjson
 
-import velodrome.index.database as database
 from velodrome.errors import InputError
-from velodrome.index.answer_types import STATES, Entry, Page, Repeats, TaskCounts, TaskSummary
-from velodrome.index.columns import INTEGERS, Column, Columns, Mask, Positions
-from velodrome.index.conditions import all_matching, matching
+from velodrome.index.answer_types import (
+    STATES,
+    Entry,
+    FailureGroup,
+    Page,
+    Repeats,
+    Spread,
+    TaskCounts,
+    TaskSummary,
+)
+from velodrome.index.columns import Column, Columns, Mask, Positions
+from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
-from velodrome.index.paging import Order, text_ranks
+from velodrome.index.outside import NotYet
 from velodrome.index.query import Query, Sort
 
+_MOST_VALUES = 50_000  # sorting more of them would take longer than a page should
+_MOST_GROUPS = 200
+_FIRST_NUMBERS = 5
 _ENTRY = (
     "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer,"
     " e.numbers"
@@ -27,37 +39,87 @@ _ENTRY = (
 )
 
 
-def order_of(columns: Columns, sort: Sort) -> Order:
-    """An order of all entries."""
+def _text_ranks(columns: Columns, name: str) -> Column:
+    """The place of each entry's text in the order of all; NaN where it has none."""
+    if (outside := columns.outside_texts(name)) is not None:
+        ranks = np.full(len(columns), np.nan)
+        for place, text in reversed(list(enumerate(sorted(outside)))):  # of several the first counts
+            ranks[columns.positions(outside[text])] = place
+        return ranks
+    if name in ("task", "key"):
+        listed = columns.connection.execute("SELECT json_group_array(id) FROM (SELECT id FROM task ORDER BY name)")
+        ranks = _places(orjson.loads(listed.fetchone()[0]))[columns["task"]]
+        repeats = np.nan_to_num(columns["repeat"])
+        return ranks if name == "task" else ranks + repeats / (repeats.max(initial=0) + 1)
+    if name in ("error", "boundary"):
+        column = "message" if name == "error" else "boundary"
+        failures = columns.connection.execute(f"SELECT number FROM failure ORDER BY {column}, number")
+        numbers = [number for (number,) in failures]
+        ranks = np.full(len(columns), np.nan)
+        ranks[columns.positions(numbers)] = np.arange(len(numbers))
+        return ranks
+    if name == "state":
+        return columns["state"].astype(float)
+    coded = columns.coded(name, _MOST_VALUES)
+    if coded is None:
+        raise InputError(f'sort: "{name:.60}" has more than {_MOST_VALUES:,} different values; sort by another field')
+    values, codes = coded
+    texts = [", ".join(each) for each in values]
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    return np.where([text == "" for text in texts], np.nan, _places(order)[: len(texts)])[codes]
+
+
+def _places(order: Sequence[int]) -> Column:
+    """Where each of some small whole numbers is in an order."""
+    places = np.full(max(order, default=0) + 1, np.nan)
+    places[np.array(order, np.int64)] = np.arange(len(order))
+    return places
+
+
+def in_order(allowed: Mask, sort: Sort, column: Column | None, ties: Sequence[Column]) -> Positions:
+    """The allowed rows by a column, equals by the ties, all in one direction. Rows without a value come last."""
+    rows = np.flatnonzero(allowed)
+    sign = -1.0 if sort.descending else 1.0
+    keys = [tie[rows] * sign for tie in reversed(ties)]
+    if column is not None:
+        values = column[rows]
+        keys.append(np.where(np.isnan(values), np.inf, values * sign))
+    return rows[np.lexsort(keys)]
+
+
+def sorted_entries(columns: Columns, allowed: Mask, sort: Sort) -> Positions:
+    """The allowed entries in order."""
     if sort.field == "number":
-        return Order(sort, None, [columns["number"]])
+        return in_order(allowed, sort, None, [columns["number"]])
     ties = ["task", "number"] if sort.field in TASK_FIELDS else ["number"]
     text = sort.field in columns.names.texts and sort.field not in columns.names.numbers
-    column = text_ranks(columns, sort.field) if text else columns.field(sort.field, "sort")
-    return Order(sort, column, [columns[name] for name in ties])
+    column = _text_ranks(columns, sort.field) if text else columns.field(sort.field, "sort")
+    return in_order(allowed, sort, column, [columns[name] for name in ties])
 
 
-def entry_page(
-    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
-) -> Page[Entry]:
+def _part(rows: Positions, since: int, limit: int) -> tuple[Positions, int | None, int | None]:
+    """Some of the rows, and from which on the next and the previous part is. Beyond the end the first part is meant."""
+    since = since if 0 < since < len(rows) else 0
+    following = since + limit if since + limit < len(rows) else None
+    return rows[since : since + limit], following, max(since - limit, 0) if since else None
+
+
+def entry_page(columns: Columns, query: Query, sort: Sort, *, since: int, limit: int) -> Page[Entry]:
     """Part of the list of entries."""
-    allowed, holds = matching(columns, query)
-    order = order_of(columns, sort)
-    rows, following, previous = order.page(allowed, after=after, before=before, limit=limit, holds=holds)
-    numbers = columns["number"][rows].tolist()
-    return Page(tuple(read_entries(columns.connection, numbers)), following, previous)
+    every = sorted_entries(columns, matching(columns, query), sort)
+    rows, following, previous = _part(every, since, limit)
+    entries = read_entries(columns.connection, columns["number"][rows].tolist())
+    return Page(tuple(entries), following, previous, len(every))
 
 
 def neighbours(columns: Columns, query: Query, sort: Sort, row: int) -> tuple[int | None, int | None]:
     """The numbers of the entries before and after one in a list, whether it is in that list or not."""
-    allowed, holds = matching(columns, query)
-    order = order_of(columns, sort)
-    here = order.cursor(row).encode(sort)
-    sides: list[int | None] = []
-    for after, before in ((None, here), (here, None)):
-        rows, _, _ = order.page(allowed, after=after, before=before, limit=1, holds=holds)
-        sides.append(int(columns["number"][rows[0]]) if len(rows) else None)
-    return sides[0], sides[1]
+    allowed = matching(columns, query)
+    allowed[row] = True
+    rows = sorted_entries(columns, allowed, sort)
+    at = int(np.flatnonzero(rows == row)[0])
+    numbers = [int(columns["number"][rows[place]]) if 0 <= place < len(rows) else None for place in (at - 1, at + 1)]
+    return numbers[0], numbers[1]
 
 
 def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Entry]:
@@ -65,93 +127,69 @@ def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list
     entries = []
     for row in connection.execute(_ENTRY, (orjson.dumps(numbers).decode(),)):
         number, key, task, agent, outcome, state, error, prompt, answer, stored = row
-        try:
-            values, extra = orjson.loads(stored)
-            own = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
-            entries.append(Entry(number, key, task, agent, STATES[state], error, prompt, answer, own | extra, outcome))
-        except (ValueError, IndexError, TypeError):
-            raise database.Damaged("an entry is not what was stored") from None
+        values, extra = orjson.loads(stored)
+        own = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
+        texts = (agent or "", STATES[state], error, prompt, answer)
+        entries.append(Entry(number, key, task, *texts, own | extra, outcome or ""))
     return entries
 
 
-def read_texts(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, str]]:
-    """The texts that these entries have, by name; several values of one are joined. Unknown entries are left out."""
+def read_values(columns: Columns, numbers: Sequence[int], names: Iterable[str]) -> dict[int, dict[str, str | float]]:
+    """The text, else the number, that entries have of each field. Several texts of one entry are joined.
+
+    Unknown entries are left out, and so are fields that are still being computed.
+    """
     entries = read_entries(columns.connection, numbers)
-    result: dict[int, dict[str, str]] = {entry.number: {} for entry in entries}
-    known = list(result)
+    result: dict[int, dict[str, str | float]] = {entry.number: {} for entry in entries}
+    places = columns.positions(list(result))
     for name in names:
-        if (values := columns.outside_texts(name)) is not None:
-            own: list[list[str]] = [[] for _ in known]
-            for text, those in values.items():
-                for at in np.flatnonzero(np.isin(known, those)).tolist():
-                    own[at].append(text)
-            texts = list(map(", ".join, own))
-        elif name in ("key", "task", "agent", "outcome", "error", "state"):
-            texts = [getattr(entry, name) or "" for entry in entries]
-        elif name == "boundary":
-            texts = [(entry.error or "").partition(":")[0] for entry in entries]
-        elif name in INTEGERS:
-            words = dict(columns.connection.execute("SELECT id, name FROM word"))
-            texts = [words[code] for code in columns[name][columns.positions(known)].tolist()]
-        else:
-            texts = [", ".join(each) for each in columns.texts_at(name, known)]
-        for number, text in zip(known, texts, strict=True):
-            if text:
-                result[number][name] = text
+        with suppress(NotYet):
+            texts, values = [""] * len(entries), [np.nan] * len(entries)
+            if name in columns.names.texts:
+                texts = _texts(columns, name, entries, places)
+            if name in columns.names.numbers:
+                values = columns.field(name, "cols")[places].tolist()
+            for own, text, value in zip(result.values(), texts, values, strict=True):
+                if text or value == value:
+                    own[name] = text or value
     return result
 
 
-def read_numbers(columns: Columns, numbers: Sequence[int], names: Sequence[str]) -> dict[int, dict[str, float]]:
-    """Numbers of these entries, by name: also those of tasks and from outside, which are not stored with an entry."""
-    rows = columns.positions(numbers)
-    result: dict[int, dict[str, float]] = {number: {} for number in columns["number"][rows].tolist()}
-    for name in names:
-        values = columns.field(name, "cols")[rows].tolist()
-        for number, value in zip(result, values, strict=True):
-            if value == value:
-                result[number][name] = value
-    return result
+def _texts(columns: Columns, name: str, entries: Sequence[Entry], places: Positions) -> list[str]:
+    if (values := columns.outside_texts(name)) is not None:
+        own: list[list[str]] = [[] for _ in entries]
+        for text, those in values.items():
+            for at in np.flatnonzero(np.isin([entry.number for entry in entries], those)).tolist():
+                own[at].append(text)
+        return list(map(", ".join, own))
+    if name in ("key", "task", "agent", "outcome", "error", "state"):
+        return [getattr(entry, name) or "" for entry in entries]
+    if name == "boundary":
+        return [(entry.error or "").partition(":")[0] for entry in entries]
+    return [", ".join(each) for each in columns.texts_at(name, places)]
 
 
-def task_page(
-    columns: Columns, query: Query, sort: Sort, *, after: str | None, before: str | None, limit: int
-) -> Page[TaskSummary]:
+def task_page(columns: Columns, query: Query, sort: Sort, *, since: int, limit: int) -> Page[TaskSummary]:
     """Part of the list of tasks that have a matching rollout; `number` sorts them as they first appear in the file."""
     if sort.field not in (*TASK_FIELDS, "number"):
         raise InputError(f'sort: tasks have no "{sort.field:.60}", only {", ".join(TASK_FIELDS)} and number')
     sums = columns.tasks
     by_number = sort.field == "number"
     ties = columns.first_of_task if by_number else np.arange(len(sums["n"]))
-    order = Order(sort, None if by_number else sums[sort.field], [ties])
-    entries, rare = matching(columns, query)
-
-    def counts(tasks: Positions | None = None) -> Column:
-        """How many entries of each task match. A word that many have is looked up in the entries of these tasks."""
-        rows = np.flatnonzero(entries) if tasks is None else np.flatnonzero(entries & _of_tasks(columns, tasks))
-        rows = rows if tasks is None or rare is None else rows[rare(rows)]
-        return np.bincount(columns["task"][rows], minlength=len(sums["n"]))
-
-    holds = None if rare is None else lambda tasks: counts(tasks)[tasks] > 0
-    rows, following, previous = order.page(counts() > 0, after=after, before=before, limit=limit, holds=holds)
-    own = counts(rows) if query.terms else None
-    tasks = [_summary(columns, row, None if own is None else int(own[row])) for row in rows.tolist()]
-    return Page(tuple(tasks), following, previous)
+    counts = np.bincount(columns["task"][matching(columns, query)], minlength=len(sums["n"]))
+    every = in_order(counts > 0, sort, None if by_number else sums[sort.field], [ties])
+    rows, following, previous = _part(every, since, limit)
+    tasks = [_summary(columns, row, int(counts[row]) if query.terms else None) for row in rows.tolist()]
+    return Page(tuple(tasks), following, previous, len(every))
 
 
-def _of_tasks(columns: Columns, tasks: Positions) -> Mask:
-    chosen = np.zeros(len(columns.tasks["n"]), bool)
-    chosen[tasks] = True
-    mask: Mask = chosen[columns["task"]]
-    return mask
-
-
-def count_tasks(columns: Columns, query: Query) -> TaskCounts:
-    """How many tasks have a matching rollout, and which of them metrics do not count."""
-    matched = np.unique(columns["task"][all_matching(columns, query)])
-    kept, keyed = (np.zeros(len(columns.tasks["n"]), bool) for _ in range(2))
-    kept[columns.tasks["n"] > 0] = True
+def count_tasks(columns: Columns) -> TaskCounts:
+    """How many tasks there are that metrics do not count."""
+    there, keyed = (np.zeros(len(columns.tasks["n"]), bool) for _ in range(2))
+    there[columns["task"]] = True
     keyed[columns["task"][~np.isnan(columns["repeat"])]] = True
-    return TaskCounts(len(matched), int((~kept & keyed)[matched].sum()), int((~keyed)[matched].sum()))
+    kept = columns.tasks["n"] > 0
+    return TaskCounts(int((there & keyed & ~kept).sum()), int((there & ~keyed).sum()))
 
 
 def _summary(columns: Columns, task: int, matching: int | None = None) -> TaskSummary:
@@ -184,3 +222,25 @@ def read_repeats(columns: Columns, task: str, *, since: int, limit: int) -> Repe
     entries = read_entries(columns.connection, columns["number"][rows].tolist())
     mean_s = round(float(known.mean()), 9) if len(known) else None
     return Repeats(_summary(columns, row[0]), mean_s, tuple(entries))
+
+
+def spread(columns: Columns, field: str) -> Spread | None:
+    """Between which numbers the values of a field lie, and their mean."""
+    column = columns.field(field, "field")
+    values = column[~np.isnan(column)]
+    return Spread(float(values.min()), float(values.max()), float(values.mean())) if len(values) else None
+
+
+def failure_groups(connection: sqlite3.Connection) -> list[FailureGroup]:
+    """Kinds of failures, the most frequent first."""
+    kinds = connection.execute(
+        "SELECT boundary, pattern, count(*) FROM failure GROUP BY boundary, pattern"
+        " ORDER BY count(*) DESC, boundary, pattern LIMIT ?",
+        (_MOST_GROUPS,),
+    ).fetchall()
+    first = "SELECT number, message FROM failure WHERE boundary = ? AND pattern = ? ORDER BY number LIMIT ?"
+    groups = []
+    for boundary, pattern, count in kinds:
+        examples = connection.execute(first, (boundary, pattern, _FIRST_NUMBERS)).fetchall()
+        groups.append(FailureGroup(boundary, pattern, count, examples[0][1], tuple(row[0] for row in examples)))
+    return groups

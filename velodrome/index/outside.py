@@ -1,14 +1,18 @@
 """Fields of rollouts that are not in their file: what checks found, what people judged.
 
 A filter names them like any other field, a list shows them, and a number can be sorted by. Their values are computed
-when they are first asked for, and again once `version` or the rollouts of the index change:
+when they are first needed, and again once `version` or the rollouts of the index change:
 
     tags = OutsideField("tag", "text", lambda numbers_of: {"good": [3, 17]}, version=lambda: notes.changes)
     Index(path, outside=[tags])                    # tag:good, -tag:bad, tag:* (any)
+
+A judgement counts for the rollout it was made of: the same key, finished at the same time. `rating` is the mean of all
+who rated.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,10 +22,12 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.index.fields import FieldNames
+from velodrome.records.judgements import Judgement, Judgements
 
 TextValues = Mapping[str, Sequence[int] | NDArray[np.int64]]  # each text, and the entries that have it, by number
 NumberValues = Mapping[int, float]  # of each entry that has one, by number
 NumbersOf = Callable[[Iterable[str]], dict[str, int]]  # the entries with these keys, by number
+FinishedEntries = list[tuple[str, int, float | None]]  # key, number and time of entries
 
 
 class NotYet(InputError):
@@ -44,22 +50,14 @@ class OutsideField:
 
 
 class OutsideValues:
-    """The outside fields of one index, and their values as far as they were asked for."""
+    """The outside fields of one index, and their values as far as they were needed."""
 
     def __init__(self, fields: Sequence[OutsideField], numbers_of: NumbersOf) -> None:
         self._fields = {field.name: field for field in fields}
         self._numbers_of = numbers_of
         self._known: dict[str, tuple[Hashable, Any]] = {}
-
-    @property
-    def names(self) -> FieldNames:
-        """The names of the fields, by kind."""
-        numbers, texts = (
-            tuple(name for name, field in self._fields.items() if field.kind == kind) for kind in ("number", "text")
-        )
-        return FieldNames(
-            numbers, texts, {name: field.choices for name, field in self._fields.items() if field.choices}
-        )
+        numbers, texts = (tuple(each.name for each in fields if each.kind == kind) for kind in ("number", "text"))
+        self.names = FieldNames(numbers, texts, {each.name: each.choices for each in fields if each.choices})
 
     def texts(self, name: str, entries: Hashable) -> TextValues:
         """The values of a text. `entries` changes whenever the entries of the index do."""
@@ -86,3 +84,52 @@ class OutsideValues:
         if known is None or known[0] != version:
             self._known[name] = known = (version, field.values(self._numbers_of))
         return known[1]
+
+
+class JudgedEntries:
+    """The judgements of a file, joined with the entries of its index."""
+
+    def __init__(self, judgements: Judgements, find: Callable[[Iterable[str]], FinishedEntries]) -> None:
+        self._judgements = judgements
+        self._find = find
+
+    def fields(self) -> list[OutsideField]:
+        """The fields that a filter, a list and a chart can name."""
+        texts: dict[str, Callable[[Judgement], Iterable[str]]] = {
+            "tag": lambda each: each.tags,
+            "note": lambda each: filter(None, [each.note]),
+            "by": lambda each: [each.by],
+            "judged": lambda each: ["yes"],
+        }
+        made = [OutsideField(name, "text", self._texts(read), self._version) for name, read in texts.items()]
+        return [*made, OutsideField("rating", "number", self._ratings, self._version)]
+
+    def pairs(self) -> list[tuple[int, Judgement]]:
+        """Every judgement that counts, with the number of its entry."""
+        judgements = self._judgements.refresh()
+        entries = [(number, judgements.of(key), at) for key, number, at in self._find(judgements.keys())]
+        return [(number, each) for number, said, at in entries for each in said if each.is_of(at)]
+
+    def by_number(self) -> dict[int, list[Judgement]]:
+        """The same, by the number of the entry."""
+        made: dict[int, list[Judgement]] = defaultdict(list)
+        for number, judgement in self.pairs():
+            made[number].append(judgement)
+        return made
+
+    def _version(self) -> Hashable:
+        return self._judgements.refresh().version
+
+    def _texts(self, read: Callable[[Judgement], Iterable[str]]) -> Callable[[NumbersOf], TextValues]:
+        def values(_: NumbersOf) -> TextValues:
+            numbers: dict[str, list[int]] = defaultdict(list)
+            for number, judgement in self.pairs():
+                for text in read(judgement):
+                    numbers[text].append(number)
+            return numbers
+
+        return values
+
+    def _ratings(self, _: NumbersOf) -> dict[int, float]:
+        every = {number: [each.rating for each in said if each.rating] for number, said in self.by_number().items()}
+        return {number: sum(ratings) / len(ratings) for number, ratings in every.items() if ratings}

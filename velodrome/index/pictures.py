@@ -22,21 +22,20 @@ from velodrome.index.query import typed
 from velodrome.settings.names import hint
 
 Interval = tuple[float, float]
-Estimate = Callable[[list[float], list[float], Interval | None], Interval | None]
-"""The interval of a mean: from the mean of each task, its weight, and the two rewards there are, if only two."""
+Estimate = Callable[[list[float], list[float], Interval | None, Interval], Interval | None]
+"""The interval of a mean: from the mean of each task, its weight, the two rewards there are, if only two, and the
+least and the most."""
 Bounds = tuple[float | None, float | None]  # from the first, up to the second
 
 SCORED = "-reward:none"
-OTHERS = "(others)"
 ONE_BY_ONE = ("key", "task", "error", "boundary", "state")  # texts that are no groups of scored rollouts
-_FEW = 12  # different numbers: each is a group of its own
+_FEW = 12  # with at most this many different numbers, each is a group
 _LATEST_S = 1e11
 _FIRST_WIDTH_S = 0.125
 _MOST_STRETCHES, _FEW_A_STRETCH = 60, 20  # of time: fewer rollouts in one say more about chance
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _MOST_GROUPS = 12  # of a field
-_MOST_BOUNDARIES = 6
-_LONGEST_VALUE = 120  # of a text that is a group of its own
+_LONGEST_VALUE = 120  # of a text that is a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,15 @@ class RewardSummary:
     mean: float | None = None
     mean_of_tasks: float | None = None
     interval: Interval | None = None
+    between: Interval = (0.0, 1.0)  # the least and the most
 
 
 @dataclass(frozen=True, slots=True)
 class RewardPictures:
-    """Rewards: how they are distributed, their course over time, by length, and by task."""
+    """Rewards: how they are distributed, their course over time, and by task."""
 
     rewards: list[Group]
     course: list[Group]
-    length: str  # the field that tells how long an answer is
-    lengths: list[Group]
-    cells: list[tuple[int, Group]]  # place of the length; the length and the reward
     summary: RewardSummary
     attempts: list[tuple[int, int, int]] = field(default_factory=list)  # tries, passed, how many tasks
     keyless: int = 0  # scored rollouts that belong to no task
@@ -182,12 +179,12 @@ def summary_of(columns: Columns, allowed: Mask, estimate: Estimate) -> RewardSum
     share_of = (low, high) if low < high and bool(((rewards == low) | (rewards == high)).all()) else None
     if low == high and low in (0.0, 1.0):  # it could have been the other
         share_of = (0.0, 1.0)
-    interval = estimate(values.tolist(), weights[tried].tolist(), share_of)
+    interval = estimate(values.tolist(), weights[tried].tolist(), share_of, (low, high))
     keyed = np.zeros(len(weights), bool)  # a rollout without a key has a task that metrics and comparisons leave out
     keyed[tasks[~np.isnan(columns["repeat"][allowed])]] = True
     own = values[keyed[tried]]
     mean_of_tasks = float(own.mean()) if len(own) else None
-    return RewardSummary(len(rewards), len(own), float(rewards.mean()), mean_of_tasks, interval)
+    return RewardSummary(len(rewards), len(own), float(rewards.mean()), mean_of_tasks, interval, (low, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +247,6 @@ def _values(columns: Columns, name: str, scored: Mask) -> tuple[dict[str, int], 
     return counts, lambda text: np.array([*(text in each for each in values), False])[codes]
 
 
-@dataclass(frozen=True, slots=True)
-class FailurePictures:
-    """The boundaries of failures, the most frequent first; of each stretch of time the groups, by boundary."""
-
-    boundaries: list[str]
-    stretches: list[tuple[tuple[float, float], list[tuple[int, Group]]]]
-
-
 def most_frequent(columns: Columns, name: str) -> list[str]:
     """The values of a text, the most frequent first; none if there are too many."""
     try:
@@ -272,38 +261,6 @@ def few_values(columns: Columns, name: str) -> int:
     return len(most_frequent(columns, name))
 
 
-def failures_over_time(columns: Columns) -> FailurePictures:
-    """When failures happened, and where."""
-    boundaries = columns.connection.execute("SELECT number, boundary FROM failure ORDER BY number").fetchall()
-    counts = Counter(boundary for _, boundary in boundaries)
-    names = [name for name, _ in counts.most_common(_MOST_BOUNDARIES)]
-    if len(counts) > len(names):
-        names[-1:] = [OTHERS]
-    wheres = [f"boundary={quoted(name)}" for name in names]
-    if OTHERS in names:
-        wheres[-1] = " ".join(f"-{each}" for each in wheres[:-1])
-    failed = columns["number"] > FAILED
-    stretches, places = over_time(columns, failed, "state:failed", _MOST_STRETCHES // 2)
-    kinds = np.array([names.index(name if name in names else OTHERS) for _, name in boundaries], np.int64)
-    at = places[failed]
-    table = np.bincount(at[at >= 0] * len(names) + kinds[at >= 0], minlength=len(stretches) * len(names))
-    result: list[tuple[tuple[float, float], list[tuple[int, Group]]]] = []
-    for place, (bounds, where) in enumerate(stretches):
-        own = table[place * len(names) : (place + 1) * len(names)].tolist()
-        groups = [(kind, Group(names[kind], f"{where} {wheres[kind]}", many)) for kind, many in enumerate(own) if many]
-        result.append((bounds, groups))
-    return FailurePictures(names, result)
-
-
-def finished_between(columns: Columns, starts: Sequence[float], width_s: float) -> list[Group]:
-    """How many attempts finished within so many seconds from each start."""
-    finished = np.sort(columns["finished_at"])
-    begins, ends = np.array(starts), np.array([start + width_s for start in starts])
-    counts = np.searchsorted(finished, ends) - np.searchsorted(finished, begins)
-    bounds = zip(begins.tolist(), ends.tolist(), counts.tolist(), strict=True)
-    return [Group((low, high), within("finished_at", (low, high)), many) for low, high, many in bounds]
-
-
 def reward_pictures(columns: Columns, estimate: Estimate) -> RewardPictures:
     """Everything about rewards."""
     reward = columns["reward"]
@@ -311,33 +268,13 @@ def reward_pictures(columns: Columns, estimate: Estimate) -> RewardPictures:
     most = min(max(int(scored.sum()) // _FEW_A_STRETCH, 8), _MOST_STRETCHES)
     parts, places = cut("reward", reward, most=10)
     stretches, when = over_time(columns, scored, SCORED, most)
-    length = "output_tokens" if not np.isnan(columns["output_tokens"]).all() else "length"
-    lengths, long = cut(length, np.where(scored, columns[length], np.nan))
-    lengths = [(value, f"{where} {SCORED}") for value, where in lengths]
     return RewardPictures(
         rewards=groups_of(columns, parts, places),
         course=groups_of(columns, stretches, when),
-        length=length,
-        lengths=groups_of(columns, lengths, long),
-        cells=_cells(lengths, long, parts, places),
         summary=summary_of(columns, scored, estimate),
         attempts=_attempts(columns, scored),
         keyless=int((scored & np.isnan(columns["repeat"])).sum()),
     )
-
-
-def _cells(
-    across: Sequence[tuple[Any, str]], x: Column, upward: Sequence[tuple[Any, str]], y: Column
-) -> list[tuple[int, Group]]:
-    """How many are in each part of both columns."""
-    both = (x >= 0) & (y >= 0)
-    counts = np.bincount(x[both] * len(upward) + y[both], minlength=len(across) * len(upward))
-    cells = []
-    for place in np.flatnonzero(counts).tolist():
-        at, up = divmod(place, len(upward))
-        where = f"{across[at][1].removesuffix(SCORED)}{upward[up][1]}"
-        cells.append((at, Group((across[at][0], upward[up][0]), where, int(counts[place]))))
-    return cells
 
 
 def _attempts(columns: Columns, scored: Mask) -> list[tuple[int, int, int]]:
@@ -348,17 +285,3 @@ def _attempts(columns: Columns, scored: Mask) -> list[tuple[int, int, int]]:
     passed = np.bincount(tasks, rewards >= PASS_REWARD).astype(np.int64)
     pairs, counts = np.unique(np.stack([tries, passed], 1)[tries > 0], axis=0, return_counts=True)
     return [(n, right, many) for (n, right), many in zip(pairs.tolist(), counts.tolist(), strict=True)]
-
-
-def task_numbers(columns: Columns, names: Sequence[str]) -> dict[str, tuple[int, float, float]]:
-    """Of these fields those that every rollout of a task has alike: how many values there are, and between what."""
-    task, result = columns["task"], {}
-    for name in names:
-        column = columns.field(name, "field")
-        known = ~np.isnan(column)
-        first = np.full(int(task.max(initial=0)) + 1, np.nan)
-        first[task[known][::-1]] = column[known][::-1]
-        if known.any() and bool((first[task[known]] == column[known]).all()):
-            values = np.unique(first[~np.isnan(first)])
-            result[name] = (len(values), float(values[0]), float(values[-1]))
-    return result

@@ -1,4 +1,4 @@
-"""An attempt taken apart: from the span tree in `meta.timing` to the stages that a replay runs.
+"""An attempt taken apart: from the span tree in `meta.timing` to the stages that predictions add up.
 
 A stage has what its span waited for, burned in a thread, and kept of the event loop, in which process, and whose place
 it needed. Rows of an older format, which have no tree, are read from their parts.
@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from velodrome.profiling.replay import HERE, Stage
 from velodrome.profiling.sample import RecordedAttempt
 from velodrome.records.mending import HOSTILE
 
 Json = dict[str, Any]
 Node = list[Any]  # [name, start in µs, length in µs, counts, children]
 
+HERE = ""  # the collector's own process
 CONNECTION = "connection"
 THREADS = "threads"
 LIMIT = "limit:"
@@ -37,6 +37,25 @@ _MOST_DEPTH = 40
 _MOST_STEPS = 2000
 _LONGEST_S = 1e9
 _S = 1e-6
+
+
+class Stage(NamedTuple):
+    """A part of a rollout. `limiter` names what it takes a place of, `where` the process whose interpreter it uses.
+
+    It waits for others, burns CPU in a thread, and keeps the event loop; an interpreter does one thing at a time.
+    """
+
+    name: str
+    wait_s: float = 0.0
+    cpu_s: float = 0.0
+    held_s: float = 0.0
+    limiter: str | None = None
+    where: str = HERE
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes alone."""
+        return self.wait_s + self.cpu_s + self.held_s
 
 
 class SeenLimiter(NamedTuple):
@@ -60,10 +79,11 @@ class TimedStage:
     tokens: float = 0.0
     calls: float = 1  # more where calls were folded into one span
     remote: bool = False  # answered over HTTP
+    backoffs: tuple[tuple[float, float], ...] = ()  # from when to when
 
     @property
     def lasted_s(self) -> float:
-        return self.stage.wait_s + self.stage.cpu_s + self.stage.held_s
+        return self.stage.seconds
 
     @property
     def end(self) -> float:
@@ -85,7 +105,7 @@ class TimedAttempt:
                 folded, pid, busy_pct = (_count(counts, each) for each in ("folded", "pid", "busy_pct"))
                 self.pids.setdefault(name[1:], set()).update([pid] if pid and folded <= 1 else [])
                 self.shares.setdefault(name[1:], []).extend([busy_pct / 100 / max(folded, 1)] if busy_pct else [])
-            elif name == CONNECTION and not place.part:
+            elif name == CONNECTION and not place.part and counts:
                 self.connection_s += place.node[2] * _S
 
     @property
@@ -201,17 +221,20 @@ class AttemptReader:
         """The stage of one node, and after it those inside it that have a limiter of their own."""
         name, start_us, length_us, counts, below = node
         queue_us = connection_us = 0.0
-        used, apart = [counts or {}], []
+        used, apart, backoffs = [counts or {}], [], []
         for inside in _places(below, where=where, closed=self._stands_apart) if below else ():
             each, took_us = inside.node[0], max(inside.node[2], 0.0)
             if _is_queue(each):
                 queue_us += took_us
-            elif each == CONNECTION:
-                connection_us += took_us
-            elif each != "backoff" and self._stands_apart(each):
+            elif each == CONNECTION:  # without a limit of ours the server let it wait
+                connection_us += took_us if inside.node[3] else 0.0
+            elif each == "backoff":
+                begun = origin + inside.node[1] * _S
+                backoffs.append((begun, begun + took_us * _S))
+            elif self._stands_apart(each):
                 apart.append(inside)
                 length_us -= inside.node[2]
-            elif each != "backoff":
+            else:
                 where = each[1:] if each[0] == "@" else where
                 used.append(inside.node[3] or {})
         cpu_us, held_us, tokens = (
@@ -231,6 +254,7 @@ class AttemptReader:
                 tokens,
                 max(_count(counts, "folded"), 1) if counts else 1,
                 remote=any("first_byte_us" in each for each in used),
+                backoffs=tuple(backoffs),
             )
         ]
         for inside in apart:

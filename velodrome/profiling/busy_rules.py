@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from velodrome.profiling.attempts import HERE
 from velodrome.profiling.phrases import Advice, code, make_advice, ms, share, time_spent
-from velodrome.profiling.prediction import Gain, in_thread, without
-from velodrome.profiling.replay import HERE
 from velodrome.profiling.verdict_case import DEFERRED, Case, Explanation, Use
 
 _SERVER_BUSY = 0.8  # of a core, by one process
@@ -26,16 +25,16 @@ def _slow_input(case: Case, use: Use) -> Explanation:
         "nothing else runs meanwhile",
     ]
     change = "copy the input to a disk of this machine first, with fewer bytes in a task if it is large"
-    advice = make_advice(change, "+input_jsonl_fpath=<a faster disk>/tasks.jsonl", case.gain(without("read")))
-    return Explanation("slow_input", "reading the tasks", evidence, [advice], remark=case.hidden)
+    advice = make_advice(change, "+input_jsonl_fpath=<a faster disk>/tasks.jsonl")
+    return Explanation("slow_input", "reading the tasks", evidence, [advice])
 
 
 def _slow_disk(case: Case, use: Use) -> Explanation:
     seen = case.observed
     evidence = [f"writing a line took {ms(seen.write_s)}, {share(seen.write_s * seen.per_s)} of the time in all"]
     change = "write to a faster disk, one of this machine, and copy the file afterwards"
-    advice = make_advice(change, "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl", case.gain(without("write")))
-    return Explanation("disk", "the disk", evidence, [advice], "write", case.hidden)
+    advice = make_advice(change, "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl")
+    return Explanation("disk", "the disk", evidence, [advice], "write")
 
 
 def _held_loop(case: Case, use: Use) -> Explanation:
@@ -46,13 +45,10 @@ def _held_loop(case: Case, use: Use) -> Explanation:
     if not known:
         doing = "whether it computes or waits meanwhile is not known"
     first = f"{code(use.name)} is async and kept the event loop for {ms(use.seconds)} per rollout: {doing}"
-    inside = [name for name, part in seen.inside.items() if part == "verify"]
-    deferred = make_advice(*DEFERRED, case.gain(without("verify", *inside)))
-    capacity = case.prediction.capacity._replace(places={"threads": 32, **case.places})
-    gain = case.gain(in_thread(use.name), capacity) if known and not burns else None
-    moved = make_advice(f"write {code(use.name)} as def, not async def: then it runs in a thread", "", gain)
+    deferred = make_advice(*DEFERRED)
+    moved = make_advice(f"write {code(use.name)} as def, not async def: then it runs in a thread")
     advice = [moved] if use.name != "verify" else [deferred] if burns else [deferred, moved]
-    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], advice, use.name, case.hidden)
+    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], advice, use.name)
 
 
 def _busy_threads(case: Case, use: Use) -> Explanation:
@@ -108,11 +104,7 @@ def busy_server_code(case: Case) -> Explanation | None:
         f"{code(name)} {what} per rollout in the server {where}",
         f"{count} busy {share(seen.busy(where))} of the time with it",
     ]
-    gain = None
-    if did == "held" and not seen.shares.get(where):  # a process that computes reports how much of a core it needs
-        capacity = case.prediction.capacity._replace(processes={**seen.processes, where: 2 * processes})
-        gain = case.prediction.gain(capacity)
-    advice = [_more_processes(case, where, gain)]
+    advice = [_more_processes(case, where)]
     if did == "held":
         return Explanation("server", f"the server {where}", evidence, advice, name)
     return _burning(name, evidence, advice)
@@ -133,8 +125,7 @@ def busy_server(case: Case) -> Explanation | None:
     return Explanation("server", f"the server {where}", [first, time_spent(seen)], [_more_processes(case, where)])
 
 
-def _more_processes(case: Case, where: str, gain: Gain | None = None) -> Advice:
+def _more_processes(case: Case, where: str) -> Advice:
     processes = 2 * case.observed.processes.get(where, 1)
-    idle = "" if gain is not None else ", if there are idle cores"
     override = case.block(where).override("num_workers", processes)
-    return make_advice(f"run {where} in {processes} processes{idle}", override, gain)
+    return make_advice(f"run {where} in {processes} processes, if there are idle cores", override)

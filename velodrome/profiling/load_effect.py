@@ -8,6 +8,9 @@ as quick most of the time as it ever was does not get slower, whatever a few cal
 At the end of a run few others are left, and the calls are the last of their rollouts, which may be longer or shorter
 than others whatever the load. So a call is compared with what a call like it takes at a high load: one at the same
 place in its rollout, with as many tokens as far as those are seen to take time.
+
+A provider that allows so many calls a second refuses more of them (429) when more are asked. One that refuses some at
+any load does not, and answers more with more in flight. So busy and quiet moments are compared.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import exp, log, sqrt
 from typing import NamedTuple
+
+from velodrome.profiling.attempts import TimedAttempt
+from velodrome.records.row_times import PARTS
 
 _SOME, _LOW, _HIGH = 0.35, 0.6, 0.85  # shares of the highest load
 _FEW = 4  # calls that a comparison needs on either side
@@ -28,6 +34,15 @@ _MOST_CALLS = 0.95  # take no longer than is reported
 _SURE = 2.0  # standard errors
 _LARGEST = 1.3  # times the doubt: what is called slower is the largest growth of three comparisons
 _QUICK = 8  # so many calls, or a quarter of those at once: at the end of a run no more meet a low load
+
+# Of refused calls.
+_TRIES = (4, 8, 16)  # in a moment, on average: limits differ in how many they let through at once
+_FOLLOWS = 4.0  # standard errors
+_FEW_REFUSED = 10  # tell nothing
+_STRETCHES = 3.0  # times the variance of chance
+_BACKOFF = PARTS.index("backoff")
+
+Try = tuple[float, float]  # when, and whether it was refused: a share where other errors were tried again, too
 
 
 class TimedCall(NamedTuple):
@@ -266,3 +281,70 @@ def _mean(values: Sequence[float]) -> float:
 def _median(ordered: Sequence[float]) -> float:
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class RefusedCalls(NamedTuple):
+    """The 429s of a sample: in all, per rollout, as a share of all calls, and the share of the back-off they caused."""
+
+    number: int
+    per_rollout: float
+    share: float
+    of_backoff: float
+    follow_load: bool | None  # None: not known, since they were few, or came in stretches
+
+
+def refused_calls(windows: Sequence[Sequence[TimedAttempt]], sample: Sequence[TimedAttempt]) -> RefusedCalls:
+    """`windows` are those of a run's sample; only of the last are all tries known, from its first end on."""
+    times = [each.attempt.times for each in sample]
+    number, calls = sum(each.rate_limited for each in times), sum(each.model_calls + each.retries for each in times)
+    backoff = [(each.attempt.times.parts[_BACKOFF], _limited(each)) for each in sample]
+    of_backoff = sum(s * limited for s, limited in backoff) / (sum(s for s, _ in backoff) or 1.0)
+    known = windows[-1] if windows else ()
+    since = min((each.attempt.end for each in known), default=0.0) if len(windows) > 1 else 0.0
+    tries = sorted(one for each in known for one in _tries(each) if one[0] >= since)
+    moments = [_moments(tries, each) for each in _TRIES]
+    excess = max(map(_excess, moments))
+    follow_load: bool | None = excess >= _FOLLOWS
+    if not follow_load and (number < _FEW_REFUSED or excess >= _FOLLOWS / 2 or _spread(moments[-1]) >= _STRETCHES):
+        follow_load = None
+    return RefusedCalls(number, number / max(len(times), 1), number / max(calls, 1), of_backoff, follow_load)
+
+
+def _tries(attempt: TimedAttempt) -> list[Try]:
+    """Every try of a model call in one attempt. Nothing tells the back-off after a 429 from that after a 500."""
+    limited = _limited(attempt)
+    calls = [each for each in attempt.stages if each.stage.name == "model" and each.calls == 1]
+    tries = [(at, limited) for each in calls for at, _ in each.backoffs]
+    return tries + [(each.backoffs[-1][1] if each.backoffs else each.start, 0.0) for each in calls]
+
+
+def _limited(attempt: TimedAttempt) -> float:
+    """The share of its retries that followed a 429."""
+    times = attempt.attempt.times
+    return times.rate_limited / max(times.retries, times.rate_limited, 1)
+
+
+def _moments(tries: Sequence[Try], count: int) -> list[list[float]]:
+    """The tries by when they were made, in moments of equal length that have so many on average."""
+    moments: dict[int, list[float]] = {}
+    width_s = (tries[-1][0] - tries[0][0]) * count / len(tries) if tries else 0.0
+    for at, refused in tries if width_s > 0 else ():
+        moments.setdefault(int((at - tries[0][0]) / width_s), []).append(refused)
+    return list(moments.values())
+
+
+def _excess(moments: Sequence[Sequence[float]]) -> float:
+    """How many standard errors more were refused in busy moments than chance alone would have."""
+    tries = sum(map(len, moments)) or 1
+    share = sum(map(sum, moments)) / tries
+    usual = sum(len(each) ** 2 for each in moments) / tries
+    excess = sum((sum(each) - share * len(each)) * (len(each) - usual) for each in moments)
+    variance = share * (1 - share) * sum(len(each) * (len(each) - usual) ** 2 for each in moments)
+    return excess / sqrt(variance) if variance > 0 else 0.0
+
+
+def _spread(moments: Sequence[Sequence[float]]) -> float:
+    """How many times what chance alone gives the numbers of refused calls differ between moments."""
+    share = sum(map(sum, moments)) / (sum(map(len, moments)) or 1)
+    usual = share * (1 - share) * max(len(moments) - 1, 1)
+    return sum((sum(each) - share * len(each)) ** 2 / len(each) for each in moments) / usual if usual > 0 else 0.0

@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from velodrome.profiling.attempts import CONNECTION, THREADS, AttemptReader, TimedAttempt
-from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
-from velodrome.profiling.replay import HERE
+from velodrome.profiling.attempts import CONNECTION, HERE, THREADS, AttemptReader, TimedAttempt
+from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect, refused_calls
 from velodrome.profiling.sample import RunSample
 from velodrome.records.row_times import PARTS
 from velodrome.stats.stretches import Stretches
@@ -23,6 +22,7 @@ _BUSY = 0.6
 _OWN_S = 0.0005  # of the collector's CPU per rollout, where the file does not say
 _SETTLED_S = 1.0
 _OVERLAP = 1.2  # slots in use
+_ROUNDS = 1.5  # rollouts for each slot
 _UNSEEN = 0.3  # of the time, at most
 
 
@@ -41,20 +41,19 @@ class Observed:
         self.kept, self.attempts = sample.kept, sample.kept + sample.failed
         self.seconds, self.agent = seconds, sample.agent
         self.total_s = sample.total_s / max(self.attempts, 1)
+        self.parts = {name: s / max(self.attempts, 1) for name, s in zip(PARTS, sample.parts, strict=True)}
         count = max(len(self.rollouts), 1)
         times = [each.attempt.times for each in self.rollouts]
-        sums = [sum(column) for column in zip(*(each.parts for each in times), strict=True)] or [0.0] * len(PARTS)
-        self.parts: dict[str, float] = {name: seconds / count for name, seconds in zip(PARTS, sums, strict=True)}
         limits = [int(each.limit) for each in times if each.limit and each.limit >= 1]
         self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
         self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))
         self.mean_limit = sum(limits) / len(limits) if limits else float(self.limit)
-        self.slots_used = self.total_s * self.attempts / seconds if seconds > 0 else 0.0
+        self.slots_used = sample.total_s / seconds if seconds > 0 else 0.0
         loads = [(each.in_flight, each.limit) for each in times]
         # share of rollouts at whose end every slot was in use
         self.full = _mean([int(used >= limit) for used, limit in loads if used is not None and limit is not None])
         self.model_calls = sum(each.model_calls for each in times) / count
-        self.rate_limited = sum(each.rate_limited for each in times) / count
+        self.refusals = refused_calls(self.windows, self.rollouts)
         self.workers = max((each.workers for each in times), default=1)
         self.cpu_share = _mean([each.cpu for each in times if each.cpu is not None])
         lags = sorted(each.lag_s for each in times if each.lag_s is not None)
@@ -94,6 +93,10 @@ class Observed:
             used = sum(each.lasted_s for each in stages if each.stage.name in self.connected)
             used += sum(each.attempt.total_s - each.connection_s for each in reaching)
             self.queues[CONNECTION], self.busy_s[CONNECTION] = waited * share, used * share
+        for name in self.queues:  # as much in all as the part of all attempts
+            part = "connection" if name == CONNECTION else "queue"
+            sampled_s = sum(each.attempt.times.parts[PARTS.index(part)] for each in self.rollouts) * share
+            self.queues[name] *= self.parts[part] / sampled_s if sampled_s else 1.0
 
     def _add_servers(self) -> None:
         """A server that does not report how busy it is has time; at the start of a run it cannot know yet."""
@@ -138,6 +141,10 @@ class Observed:
         """What the load does to one stage. Calls that were folded into one span have no times of their own."""
         if name not in self._effects:
             windows = [[call for taken in window for call in _calls(taken, name)] for window in self.windows]
+            if len(windows) > 1:  # of the last window no short call is missing that began in it; of the first many long
+                since = min(each.attempt.end for each in self.windows[-1])
+                first = windows[0] if _ROUNDS * self.limit <= len(self.windows[0]) else []
+                windows = [first, [call for call in windows[-1] if call.start >= since]]
             self._effects[name] = load_effect(windows, self.lag_s or 0.0)
         return self._effects[name]
 
@@ -217,12 +224,13 @@ class Observed:
 
 
 def _calls(rollout: TimedAttempt, name: str) -> Iterator[TimedCall]:
-    """The calls of one stage; the first and the last of a rollout may be unlike those between."""
+    """The calls of one stage, from their last try on; the first and the last of a rollout may be unlike the others."""
     stages = sorted([each for each in rollout.stages if each.stage.name == name], key=lambda each: each.start)
     for place, each in enumerate(stages, 1):
-        if each.calls == 1 and each.end > each.start + _ROUNDED_S:
+        begun = (each.backoffs[-1][1] if each.backoffs else each.start) + _ROUNDED_S
+        if each.calls == 1 and each.end > begun:
             turn = (place == 1) + 2 * (place == len(stages))
-            yield TimedCall(each.start + _ROUNDED_S, each.end, each.tokens, turn)
+            yield TimedCall(begun, each.end, each.tokens, turn)
 
 
 def _peak(rollouts: Sequence[TimedAttempt]) -> int:

@@ -1,7 +1,4 @@
-"""The words of a verdict: numbers, times, and where a rollout's time goes.
-
-A number is shown with three digits at most, and never with an exponent.
-"""
+"""The words of a verdict: its numbers, and where a rollout's time goes."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from typing import Any
 
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.prediction import Gain
+from velodrome.timing.figures import duration, percent
 
 Advice = dict[str, Any]
 
@@ -34,21 +32,14 @@ def make_advice(change: str, override: str = "", gain: Gain | None = None) -> Ad
     }
 
 
-def number(value: float, digits: int = 3) -> str:
-    """1,650 and not 1.65e+03."""
-    shown = f"{value:.{digits}g}"
-    return f"{float(shown):,.0f}" if "e+" in shown or abs(float(shown)) >= 1000 else shown
-
-
 def ms(seconds: float) -> str:
-    """A time, in the unit that suits it."""
-    shown = f"{1e3 * seconds:.3g}"
-    return f"{shown} ms" if float(shown) < 1000 else f"{number(seconds)} s"
+    """A time."""
+    return duration(1e3 * seconds)
 
 
 def share(value: float) -> str:
     """A percentage, at most 100."""
-    return f"{min(value, 1.0):.0%}"
+    return percent(min(value, 1.0))
 
 
 def code(name: str) -> str:

@@ -1,26 +1,61 @@
-"""What a change would give: the run replayed as it was, replayed with the change, and the ratio of the two.
+"""What a change would give: the time of the run as it was, the time with the change, and the ratio of the two.
 
-Predicted = observed x ratio, so what a replay leaves out is left out on both sides. Where the interpreter was busy the
-recorded waits hold waits for it; then calls are replayed with the times they take alone, and compared with what was
-observed. As many rollouts are replayed as there were: the start and the end, when slots are idle, weigh as much.
+A run takes as long as what is used up first: slots, places of a limiter, an interpreter, a rate; and at its end the
+last rollouts run out. Predicted = observed x ratio, so what this leaves out is left out on both sides, and no more
+than the tightest limit allows. It is made for limits whose count is known, not for changes of code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION, TimedAttempt
+from velodrome.profiling.attempts import CONNECTION, HERE, Stage, TimedAttempt
 from velodrome.profiling.observed import Observed
-from velodrome.profiling.replay import HERE, Capacity, Stage, Step, replay
-
-Change = Callable[[Stage], Stage | None]  # None: it is left out
 
 _LOADED = 0.6  # from here on, waits for the interpreter are a part of what was recorded as waits for others
 _LATE_S = 0.02
-_ENOUGH = 200  # different rollouts for a replay
-_HIDES = 0.5  # of what was recorded as the model's time
+_ENOUGH = 200  # different rollouts
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+class Capacity(NamedTuple):
+    """Slots for rollouts, places of each limiter, calls per second of each stage, processes of each server.
+
+    A limiter or a rate that is not named has no bound; a server that is not named is one process.
+    """
+
+    slots: int
+    places: Mapping[str, int] = _NONE
+    rates: Mapping[str, float] = _NONE
+    processes: Mapping[str, int] = _NONE
+
+
+Step = Sequence[Stage]  # side by side
+Steps = Sequence[Step]
+
+
+def run_time(rollouts: Sequence[Steps], capacity: Capacity, count: int) -> tuple[float, float]:
+    """The seconds that `count` rollouts like these take, and for how long each of them uses up what is used most."""
+    alone_s = 0.0
+    used: dict[tuple[str, str], float] = defaultdict(float)
+    for step in (step for steps in rollouts for step in steps):
+        alone_s += max(stage.seconds for stage in step)
+        for stage in step:
+            if (limiter := stage.limiter or "") in capacity.places:
+                used["place", limiter] += stage.seconds / capacity.places[limiter]
+            if stage.name in capacity.rates:
+                used["rate", stage.name] += 1 / capacity.rates[stage.name]
+            used["process", stage.where] += (stage.cpu_s + stage.held_s) / max(
+                capacity.processes.get(stage.where, 1), 1
+            )
+    alone_s /= len(rollouts) or 1
+    most_s = max(alone_s / min(capacity.slots, count), *(each / len(rollouts) for each in used.values()), 0.0)
+    return (count - 1) * most_s + max(alone_s, most_s), most_s
 
 
 class Gain(NamedTuple):
@@ -28,27 +63,6 @@ class Gain(NamedTuple):
 
     rollouts_per_s: float
     gain: float
-
-
-def unchanged(stage: Stage) -> Stage:
-    """The change that is none."""
-    return stage
-
-
-def without(*names: str) -> Change:
-    """These stages are left out."""
-    return lambda stage: None if stage.name in names else stage
-
-
-def in_thread(name: str) -> Change:
-    """The code runs in a thread in place of the event loop: what it waits for holds nobody up."""
-
-    def moved(stage: Stage) -> Stage:
-        if stage.name != name:
-            return stage
-        return stage._replace(held_s=0.0, wait_s=stage.wait_s + stage.held_s, limiter="threads")
-
-    return moved
 
 
 class Prediction:
@@ -67,94 +81,43 @@ class Prediction:
         for name in observed.connected:  # the narrower of two limits is the one that counts
             if places.get(CONNECTION, 0) <= places.get(self._limited.get(name, ""), observed.limit):
                 self._limited[name] = CONNECTION
-        self._least = self._least_waits()
-        late_s = min(self.busy, 1.0) * (observed.lag_s or 0.0) if self.loaded else 0.0
-        self._late_s = late_s
-        waits = self._waits("model")
-        self.model_hidden = bool(waits) and late_s > _HIDES * sum(waits) / len(waits)  # by a late event loop
-        self._quickest = min(waits, default=0.0)
         self._share, rates = 1.0, {}
         model = observed.model
-        if not self.loaded and model is not None and model.saturated and model.per_s > 0:
+        if model is not None and model.saturated and model.per_s > 0:
             # it answers so many calls per second, each in the time it takes alone
             rates["model"] = model.per_s
             self._share = min(model.low_s / model.high_s, 1.0)
         slots = observed.limit if observed.steady else max(round(observed.mean_limit), 1)
         self.capacity = Capacity(slots, dict(places), rates, dict(observed.processes))
 
-    def gain(
-        self, capacity: Capacity | None = None, change: Change = unchanged, *, attempts: int | None = None
-    ) -> Gain:
-        """With another capacity, or with each stage changed, or for another number of attempts."""
-        base = self.observed.tried_per_s if self.loaded else self._as_it_was
-        rate = self._rate(capacity or self.capacity, change, attempts or self.observed.attempts)
-        ratio = rate / base if base > 0 else 1.0
-        return Gain(self.observed.per_s * ratio, ratio)
+    def gain(self, capacity: Capacity | None = None, *, attempts: int | None = None) -> Gain:
+        """With another capacity, or for another number of attempts."""
+        seen, base = self.observed, self._as_it_was[0]
+        rate, most = self._rate(capacity or self.capacity, attempts or seen.attempts)
+        if base <= 0 or not seen.tried_per_s:
+            return Gain(seen.per_s, 1.0)
+        ratio = min(rate / base, most / seen.tried_per_s)
+        return Gain(seen.per_s * ratio, ratio)
 
     @cached_property
-    def _as_it_was(self) -> float:
-        return self._rate(self.capacity, unchanged, self.observed.attempts)
+    def _as_it_was(self) -> tuple[float, float]:
+        return self._rate(self.capacity, self.observed.attempts)
 
-    def _rate(self, capacity: Capacity, change: Change, attempts: int) -> float:
-        """Attempts per second of a replay."""
-        seconds = replay([self._steps(each, change) for each in self._rollouts], capacity, attempts)
-        return attempts / seconds if seconds > 0 else 0.0
+    def _rate(self, capacity: Capacity, attempts: int) -> tuple[float, float]:
+        """Attempts per second, and the most that the tightest limit allows."""
+        seconds, most_s = run_time([self._steps(each) for each in self._rollouts], capacity, attempts)
+        return attempts / seconds if seconds > 0 else 0.0, 1 / most_s if most_s > 0 else inf
 
-    def _steps(self, rollout: TimedAttempt, change: Change) -> list[Step]:
-        """Each stage alone, changed and with its limiter; the collector's own CPU is spread over those here."""
-        kept = []
-        for step in rollout.steps:
-            stages = [new for each in step if (new := change(self._alone(each.stage))) is not None]
-            if stages:
-                kept.append(stages)
-        own_s = self.own_s / max(sum(map(len, kept)), 1)
-        steps: list[Step] = []
-        elsewhere = True
-        for stages in kept:
-            elsewhere = elsewhere and all(stage.where != HERE for stage in stages)
-            steps.append(tuple([_loaded(stage, own_s) for stage in stages]))
-        if elsewhere:
-            steps.append((Stage("own", held_s=self.own_s),))
-        for name, seconds in (("read", self.observed.read_s), ("write", self.observed.write_s)):
-            if seconds and (stage := change(Stage(name, held_s=seconds))) is not None:
-                steps.insert(0 if name == "read" else len(steps), (stage,))
-        return steps
+    def _steps(self, rollout: TimedAttempt) -> list[Step]:
+        """Each stage with its limiter and the time that it takes; then what the collector does for a rollout."""
+        steps: list[Step] = [[self._limited_stage(each.stage) for each in step] for step in rollout.steps]
+        own_s = self.own_s + self.observed.read_s + self.observed.write_s
+        return [*steps, [Stage("own", held_s=own_s)]]
 
-    def _alone(self, stage: Stage) -> Stage:
-        """The stage with its limiter and the time that it takes by itself."""
+    def _limited_stage(self, stage: Stage) -> Stage:
         name, wait_s, cpu_s, held_s, _, where = stage
         if name == "model":
-            # an answer that comes while the interpreter is in use is read when it is free again
-            wait_s = max(wait_s - self._late_s, self._quickest) if self.loaded else wait_s * self._share
-        elif (where, name) in self._least and _needs_its_process(stage):
-            wait_s = self._least[where, name]
+            wait_s *= self._share
         if self.observed.cpu_is_parallel and where == HERE:  # CPU that does not need the interpreter is a wait
             wait_s, cpu_s = wait_s + cpu_s, 0.0
         return Stage(name, wait_s, cpu_s, held_s, self._limited.get(name), where)
-
-    def _least_waits(self) -> dict[tuple[str, str], float]:
-        """Of code that needs a busy process: the shortest wait, which it had when it was alone there."""
-        observed = self.observed
-        crowded = {where for where in observed.servers if observed.crowded(where)} | ({HERE} if self.loaded else set())
-        least: dict[tuple[str, str], float] = {}
-        for stage in (each.stage for rollout in self._rollouts for each in rollout.stages) if crowded else ():
-            if stage.where in crowded and _needs_its_process(stage):
-                key = stage.where, stage.name
-                least[key] = min(least.get(key, stage.wait_s), stage.wait_s)
-        return least
-
-    def _waits(self, name: str) -> list[float]:
-        return [each.stage.wait_s for rollout in self._rollouts for each in rollout.stages if each.stage.name == name]
-
-
-def _needs_its_process(stage: Stage) -> bool:
-    """Code that keeps the collector's own event loop shows as late answers of the model instead."""
-    return bool(stage.cpu_s or (stage.held_s and stage.where != HERE))
-
-
-def _loaded(stage: Stage, own_s: float) -> Stage:
-    """What the collector does for a stage in another process is not that process's work, and it waits meanwhile."""
-    if stage.where != HERE:
-        return stage
-    name, wait_s, cpu_s, held_s, limiter, _ = stage
-    return Stage(name, max(wait_s - own_s, 0.0), cpu_s, held_s + own_s, limiter, HERE)

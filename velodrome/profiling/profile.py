@@ -1,29 +1,36 @@
 """Where the time of a collection's rollouts went: one pass over the rows, in memory that does not grow with them.
 
-The collector feeds a `Profile` row by row; `profiling/profile_file.py` feeds one from files. Both give the same object,
-because all of it comes from the rows, in the order they were finished in. A row without times is named in `notes` and
-counts nowhere.
+The collector feeds a `Profile` row by row; `make_profile` feeds one from files. Both give the same object, because all
+of it comes from the rows, in the order they were finished in. A collection writes them in that order, and they are read
+in one pass; rows in any other order are put into it first. A row without times is named in `notes` and counts nowhere.
 """
 
 from __future__ import annotations
 
 import heapq
+import json
+import tempfile
 from collections import deque
+from collections.abc import Iterator
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from velodrome.profiling.call_times import AT_ONCE, TreeCalls
+from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.sample import FEWEST, RecordedAttempt, RunSample
 from velodrome.profiling.series import Series
 from velodrome.records.facts import RowFacts
 from velodrome.records.row_times import PARTS, RowTimes
+from velodrome.records.rows import Notes, Unread, read_attempts
 from velodrome.stats.stretches import Stretches
 from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
+Attempts = Iterator[tuple[str, RowFacts]]  # each with the name of its file
 
 SLOWEST = 10
-_MOST_NOTES = 20
+_READ = ("meta", "reward")  # what a profile reads of a rollout
 _MOST_FAILED = 100_000
 _MOST_CHANGES = 200  # of the limit; the last ones are kept
 _NAMES = {
@@ -51,8 +58,7 @@ class Profile:
         self.ordered = True  # whether attempts came in the order they were finished in, which runs and samples rest on
         self._last = (0.0, False, "")
         self._untimed = 0
-        self._notes: list[str] = []
-        self._more_notes = 0
+        self._notes = Notes()
         self._line = 0
         self._total, self._write, self._lags = Quantiles(), Quantiles(), Quantiles()
         self._parts = [Quantiles() for _ in PARTS]
@@ -112,10 +118,7 @@ class Profile:
 
     def note(self, text: str) -> None:
         """Add a note on the file; the first few are kept."""
-        if len(self._notes) < _MOST_NOTES:
-            self._notes.append(text)
-        else:
-            self._more_notes += 1
+        self._notes.add(text)
 
     def _settle(self) -> None:
         """Sort the times of the last rollouts into their histograms."""
@@ -242,7 +245,7 @@ class Profile:
             histograms[part] = {"edges_ms": [1e3 * edge for edge in edges], "counts": counts}
         rows = self.rollouts + self._untimed
         notes = [f"{self.rollouts:,} of {rows:,} rollouts have times"] if self._untimed else []
-        notes += [*self._notes, f"and {self._more_notes} more like these"] if self._more_notes else self._notes
+        notes += [*self._notes, f"and {self._notes.more} more like these"] if self._notes.more else self._notes
         return {
             "rollouts": self.rollouts,
             "rows": rows,
@@ -294,3 +297,47 @@ def _slow(facts: RowFacts, times: RowTimes, line: int, where: str) -> Json:
         "reward": reward if reward is not None and isfinite(reward) else None,
         "tree": times.tree,
     }
+
+
+def read_profile(path: Path, *more: Path) -> Json:
+    """The profile of one rollouts file, or of several as if they were one, with what stands beside them."""
+    files = (path, *more)
+    profile = make_profile(*files)
+    configs = [config for config in map(read_config, files) if config]
+    return profile.report(configs[-1] if configs else None)
+
+
+def make_profile(*files: Path) -> Profile:
+    """A profile that has all attempts of these files, in the order they were finished in."""
+    profile = _fed(files, in_order=True)
+    return profile if profile.ordered else _fed(files, in_order=False)
+
+
+def _fed(files: tuple[Path, ...], *, in_order: bool) -> Profile:
+    profile = Profile()
+    unread = [Unread(each) for each in files]
+    attempts = (
+        (str(each), facts) for each, lost in zip(files, unread, strict=True) for facts in read_attempts(each, lost)
+    )
+    for profile.where, facts in attempts if in_order else _sorted(attempts):
+        profile.add(facts)
+        if in_order and not profile.ordered:
+            return profile
+    for note in (note for each in unread for note in each.notes):
+        profile.note(note)
+    return profile
+
+
+def _sorted(attempts: Attempts) -> Attempts:
+    """The same attempts in the order they were finished in; memory holds their places, not their rows."""
+    places: list[tuple[float, bool, str, int, int]] = []
+    with tempfile.TemporaryFile(prefix="velodrome-profile-") as kept:
+        for where, facts in attempts:
+            row = facts.row if facts.failed else {name: facts.row.get(name) for name in _READ}
+            data = json.dumps([where, row, facts.line, facts.size, facts.failed]).encode()  # NaN and broken text too
+            places.append((facts.finished_at or 0.0, not facts.failed, facts.key or "", kept.tell(), len(data)))
+            kept.write(data)
+        for *_, at, size in sorted(places):
+            kept.seek(at)
+            where, row, line, length, failed = json.loads(kept.read(size))
+            yield where, RowFacts(row, line=line, size=length, failed=failed)

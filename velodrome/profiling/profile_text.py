@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from velodrome.timing.report import Line, clean, duration, histogram, sections, sparkline, table, tree
+from velodrome.timing.figures import counted, duration
+from velodrome.timing.report import Line, clean, histogram, sections, sparkline, table, tree
 from velodrome.timing.screen import columns, page
 
 Json = dict[str, Any]
@@ -48,6 +49,10 @@ def _note(node: Json) -> str:
 
 def profile_report(profile: Json, *, top: int = 10) -> str:
     """Everything a profile says, one section below the other; sections with nothing to say are left out."""
+    if not profile["rollouts"] and not profile["failed"]:
+        notes = [clean(str(note), longest=300) for note in profile["notes"][1:_MOST_NOTES]]
+        none = f"none of {counted(profile['rows'], 'rollout')} has times, which velo collect writes: nothing to profile"
+        return sections((("", [none]), ("Notes", notes)))
     total = profile["histograms"].get("total")
     return sections(
         (

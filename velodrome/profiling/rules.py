@@ -13,7 +13,16 @@ from velodrome.profiling.attempts import CONNECTION, SETTINGS
 from velodrome.profiling.busy_rules import busy_interpreter, busy_server, busy_server_code
 from velodrome.profiling.config_blocks import Block
 from velodrome.profiling.load_effect import LoadEffect
-from velodrome.profiling.phrases import code, longest_part, make_advice, ms, number, slots_in_use, time_spent, took
+from velodrome.profiling.phrases import (
+    Advice,
+    code,
+    longest_part,
+    make_advice,
+    ms,
+    slots_in_use,
+    time_spent,
+    took,
+)
 from velodrome.profiling.prediction import Gain
 from velodrome.profiling.verdict_case import (
     BUSY,
@@ -27,12 +36,14 @@ from velodrome.profiling.verdict_case import (
     Explanation,
     Rule,
 )
+from velodrome.timing.figures import figure
 
 _SERVER_LOADED = 0.5
 _MODEL_BUSY = 0.8  # of the time
 _MODEL_LONG = 0.4  # of a rollout's time
 _HEAVY_S = 0.01  # of CPU per rollout: many times what the collector needs for itself
-_BACKED_OFF = 0.1
+_BACKED_OFF = 0.1  # of a rollout's time, where refusals are known to follow the load
+_MOSTLY_BACKED_OFF = 0.5  # where that is not known
 _IDLE_AT_ONCE = 0.8  # of the slots, where most rollouts begin at once and no others follow
 _FEW = 3  # rollouts for each slot
 _MANY = 20
@@ -43,28 +54,44 @@ _MINUTE_S = 60.0
 
 
 def _rate_limit(case: Case) -> Explanation | None:
-    seen = case.observed
-    backoff_s = seen.parts["backoff"]
-    if not seen.rate_limited or backoff_s < _BACKED_OFF * seen.total_s:
+    """More in flight bring no more answers, but more refusals; or most of the time goes into waiting after them."""
+    seen, refused = case.observed, case.observed.refusals
+    backoff_s = seen.parts["backoff"] * refused.of_backoff
+    least = _BACKED_OFF if refused.follow_load else _MOSTLY_BACKED_OFF
+    if not refused.number or refused.follow_load is False or backoff_s < least * seen.total_s:
         return None
     allowed = seen.tried_per_s
     if seen.model is not None and seen.model_calls:  # while many asked; the mean of the run includes its end
         allowed = max(allowed, seen.model.per_s / seen.model_calls)
+    more = ", more of them when more were asked" if refused.follow_load else ""
     evidence = [
-        f"{seen.rate_limited:.1f} calls per rollout were answered with 429",
-        f"{took(seen)}, {ms(backoff_s)} of it backing off",
-        f"the provider answered {number(allowed * seen.model_calls)} calls/s under load",
+        f"{figure(100 * refused.share, 2)}% of the calls were answered with 429{more}",
+        f"{took(seen)}, {ms(backoff_s)} of it backing off after that",
+        f"the provider answered {figure(allowed * seen.model_calls)} calls/s under load",
     ]
     advice, remark = [make_advice("ask the provider for a higher rate")], ""
-    alone_s = seen.total_s - backoff_s
-    enough = max(ceil(1.1 * allowed * alone_s), 1)
-    if enough < seen.limit:
-        seconds = seen.attempts / min(allowed, enough / alone_s) + alone_s
-        gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
-        change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
-        advice.insert(0, make_advice(change, f"+num_samples_in_parallel={enough}", gain))
-        remark = "Beyond that only a higher rate helps."
+    if refused.follow_load:
+        advice, remark = [_within_the_rate(case, allowed, backoff_s), *advice], "Beyond that only a higher rate helps."
+    else:
+        remark = f"{NOT_KNOWN}: whether the provider answers more when more is asked."
     return Explanation("rate_limit", "rate limits", evidence, advice, "backoff", remark)
+
+
+def _within_the_rate(case: Case, allowed: float, backoff_s: float) -> Advice:
+    """Fewer at once. Where a refused call waits longer than an answer takes, they would lose what it could have had."""
+    seen = case.observed
+    alone_s = seen.total_s - seen.parts["backoff"]
+    enough = max(ceil(1.1 * allowed * alone_s), 1)
+    rate = min(allowed, enough / alone_s)
+    seconds = seen.attempts / rate + alone_s
+    gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
+    if backoff_s <= alone_s * seen.refusals.per_rollout:
+        change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
+        return make_advice(change, f"+num_samples_in_parallel={min(enough, seen.limit)}", gain)
+    if seen.shares:  # servers call their models themselves, and take no rate
+        return make_advice("run fewer at once", f"+num_samples_in_parallel={max(seen.limit // 2, 1)}")
+    per_minute = max(int(60 * allowed * seen.model_calls), 1)
+    return make_advice("ask for no more than the provider allows", f"+requests_per_minute={per_minute}", gain)
 
 
 def _computing_model(case: Case) -> Explanation | None:
@@ -103,10 +130,10 @@ def _own_rate(case: Case) -> Explanation | None:
     if name is None:
         return None
     limit = seen.limiters[name].places or 0
-    calls = f"{number(seen.attempts * seen.model_calls)} model calls"
+    calls = f"{figure(seen.attempts * seen.model_calls)} model calls"
     asked = f"{calls} were made in {ms(seen.seconds)}"
     if seen.seconds >= _MINUTE_S:  # less says little of a minute: the first calls come at once
-        asked += f", {number(60 * seen.tried_per_s * seen.model_calls)} per minute"
+        asked += f", {figure(60 * seen.tried_per_s * seen.model_calls)} per minute"
     evidence = [f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {name}={limit}", asked]
     advice = make_advice(f"raise {name} if the provider allows more", f"+{name}={2 * limit}")
     return Explanation(f"{name}_limit", name, evidence, [advice], "queue", f"{NOT_KNOWN}: what the provider allows.")
@@ -196,7 +223,7 @@ def _saturated_model(case: Case) -> Explanation | None:
         return None
     evidence = [
         _by_load(effect),
-        f"the model answered {number(effect.per_s)} calls/s, however many waited",
+        f"the model answered {figure(effect.per_s)} calls/s, however many waited",
         f"{took(seen)}, {ms(seen.parts['model'])} of it waiting for the model",
     ]
     gain = case.prediction.gain(case.prediction.capacity._replace(rates={"model": 2 * effect.per_s}))
@@ -265,7 +292,8 @@ def _concurrency(case: Case) -> Explanation:
     if any(busy >= _SERVER_LOADED for busy in seen.shares.values()):
         doubt = f"{NOT_KNOWN}: a server is half busy already."
     advice = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
-    if doubt and seen.steady:
+    harmless = seen.refusals.number > 0 and seen.refusals.follow_load is False  # 429s that `auto` would yield to
+    if doubt and seen.steady and not harmless:
         advice = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
     return Explanation("concurrency", "the concurrency limit", evidence, [advice], part, doubt)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from operator import add
 from typing import NamedTuple
 
-from velodrome.records.row_times import RowTimes
+from velodrome.records.row_times import PARTS, RowTimes
 
 FEWEST = 20  # rollouts that a verdict needs
 FIRST = 100
@@ -46,6 +47,7 @@ class RunSample:
         self.kept = 0
         self.failed = 0
         self.total_s = 0.0  # of all attempts
+        self.parts = [0.0] * len(PARTS)  # of that
         self.agent: str | None = None
         self._first: list[RecordedAttempt] = []
         self._between: list[RecordedAttempt] = []
@@ -61,6 +63,7 @@ class RunSample:
         else:
             self.failed += 1
         self.total_s += attempt.total_s
+        self.parts = list(map(add, self.parts, attempt.times.parts))
         nodes = self._nodes
         if nodes[0] < _MOST_NODES and len(self._first) < FIRST:
             self._first.append(attempt)

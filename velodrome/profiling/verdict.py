@@ -1,23 +1,23 @@
 """What bounded the throughput of a run, why that is believed, what to change, and what the change would give.
 
-The first rule that applies names the bound; a replay predicts. What the file cannot tell is said to be not known.
+The first rule that applies names the bound; arithmetic predicts. What the file cannot tell is said to be not known.
 """
 
 from __future__ import annotations
 
-import os
 from math import ceil
 from typing import Any
 
+from velodrome.machine import cores
 from velodrome.profiling.attempts import CONNECTION, SETTINGS, SeenLimiter
 from velodrome.profiling.config_blocks import UNKNOWN, Blocks, find_blocks
 from velodrome.profiling.observed import Observed
-from velodrome.profiling.phrases import Advice, number
+from velodrome.profiling.phrases import Advice
 from velodrome.profiling.prediction import Prediction
 from velodrome.profiling.rules import RULES
 from velodrome.profiling.sample import FEWEST, RunSample
 from velodrome.profiling.verdict_case import HELPS, LATER, QUEUED, Case, Explanation
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted, figure
 
 Json = dict[str, Any]
 
@@ -42,10 +42,9 @@ def make_verdict(sample: RunSample, seconds: float, config: Json | None = None, 
 
 def _make_case(observed: Observed, config: Json | None) -> Case:
     blocks = find_blocks(config, observed.agent)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     local = blocks.model.implementation == "local_model"
     own_s = min(observed.own_s, _LOCAL_OWN_S) if local else observed.own_s
-    return Case(observed, Prediction(observed, _places(observed, blocks, cores), own_s), config, cores)
+    return Case(observed, Prediction(observed, _places(observed, blocks, cores()), own_s), config, cores())
 
 
 def _places(observed: Observed, blocks: Blocks, cores: int) -> dict[str, int]:
@@ -85,7 +84,7 @@ def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "
         "paragraph": _paragraph(
             explanation,
             advice,
-            f"{number(per_s)} rollouts/s {whose}".rstrip(),
+            f"{figure(per_s)} rollouts/s {whose}".rstrip(),
             served=bool(observed and observed.shares),
         ),
     }
@@ -106,8 +105,8 @@ def _change(advice: Advice, *, served: bool) -> str:
     text = f"{advice['change']} ({override})" if override else f"{advice['change']}"
     if predicted is not None:
         gain = advice["gain"]
-        more = f"{number(gain, 2)} times as many" if gain >= HELPS or gain < 1 / HELPS else "as many as now"
-        text += f"; predicted: {number(predicted)} rollouts/s, {more}"
+        more = f"{figure(gain, 2)} times as many" if gain >= HELPS or gain < 1 / HELPS else "as many as now"
+        text += f"; predicted: {figure(predicted)} rollouts/s, {more}"
     text += "."
     if override == LATER:
         text += " Its work is left for velo verify, not saved."

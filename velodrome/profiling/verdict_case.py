@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION
+from velodrome.profiling.attempts import CONNECTION, HERE
 from velodrome.profiling.config_blocks import UNKNOWN, Block, find_blocks, named_blocks
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.phrases import Advice, code
-from velodrome.profiling.prediction import Change, Gain, Prediction, unchanged
-from velodrome.profiling.replay import HERE, Capacity
+from velodrome.profiling.prediction import Prediction
 
 Json = dict[str, Any]
 HELPS = 1.05  # times as many: less is nothing
@@ -120,6 +119,8 @@ class Case:
             if name == "other" or seconds < _WAITED * worked_s or (only and name not in only):
                 continue
             effect, what = seen.effect(name), "the model" if name == "model" else code(name)
+            if name == "model" and seen.refusals.number and seen.refusals.follow_load is not False:
+                return f"{NOT_KNOWN}: whether more calls at once would be answered with 429."
             if effect is not None and times > MOST_TIMES:
                 return f"{NOT_KNOWN}: {what} was not asked more than {effect.at_once} at once."
             if effect is None or effect.growth is None:
@@ -129,13 +130,3 @@ class Case:
             if effect.saturated is not False:
                 return f"{NOT_KNOWN}: {what} got slower with more at once."
         return ""
-
-    def gain(self, change: Change = unchanged, capacity: Capacity | None = None) -> Gain | None:
-        """What a change gives; None where a late event loop hides what the model takes by itself."""
-        return None if self.prediction.model_hidden else self.prediction.gain(capacity, change)
-
-    @property
-    def hidden(self) -> str:
-        """The remark on a gain that is hidden."""
-        late = f"{NOT_KNOWN}: the event loop was late most of the time that was recorded as the model's."
-        return late if self.prediction.model_hidden else ""

@@ -1,4 +1,4 @@
-"""How large a number from outside may be, and what is wrong with one that is larger.
+"""How large a number from outside may be, and the problem with one that is larger.
 
 A number within these bounds can be added up over any file, written as JSON and stored in 64 bits. The writing side
 blames a larger one on the part that sent it; a reader treats it as damage.
@@ -25,7 +25,7 @@ def usage_flaw(usage: Any, where: str = "usage", depth: int = 0) -> str | None:
     if depth > _DEEPEST:
         return f"{where} is nested too deeply"
     for name, value in usage.items():
-        if is_count(value):
+        if type(value) is int and 0 <= value <= MAX_TOKENS:
             continue
         problem = None
         if isinstance(value, dict):

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.records.bounds import tokens_flaw, usage_flaw
+from velodrome.records.bounds import tokens_flaw
 
 Json = dict[str, Any]
 
@@ -52,7 +52,8 @@ def flaw(item: Any) -> str | None:
         if kind == "function_call" and not isinstance(item.get("name"), str):
             return f'{kind}: "name" is not a text but {item.get("name")!r:.40}'
     elif kind == "message":
-        return _content_flaw(kind, "content", item.get("content"))
+        content = item.get("content")
+        return None if isinstance(content, str) else _content_flaw(kind, "content", content)
     elif kind == "reasoning":
         return _content_flaw(kind, "content", item.get("content")) or _content_flaw(
             kind, "summary", item.get("summary")
@@ -124,10 +125,15 @@ def messages(items: list[Json]) -> list[Json]:
     return spoken
 
 
-def _add_reasoning(turn: Json, item: Json) -> None:
+def reasoning_text(item: Json) -> str:
+    """The text of a reasoning item, or its summary."""
     summary = item.get("summary") or []
     parts = [summary] if isinstance(summary, str) else [[part] for part in summary]
-    text = text_of(item.get("content")) or "\n\n".join(map(text_of, parts))
+    return text_of(item.get("content")) or "\n\n".join(map(text_of, parts))
+
+
+def _add_reasoning(turn: Json, item: Json) -> None:
+    text = reasoning_text(item)
     if text:
         turn.setdefault("reasoning_content", []).append(text)
     if item.get("encrypted_content"):
@@ -325,59 +331,3 @@ class Response:
 
     def __str__(self) -> str:
         return self.text
-
-
-# What only the caller of a model may say. A hosted tool's own items (`web_search_call`, …) are not among them.
-_NOT_A_MODELS = frozenset(
-    (
-        "function_call_output",
-        "custom_tool_call_output",
-        "computer_call_output",
-        "local_shell_call_output",
-        "mcp_approval_response",
-        "item_reference",
-    )
-)
-
-
-def answer_flaw(response: Any, *, by_agent: bool = False) -> str | None:
-    """Why this is not an answer to a model call, or None. An agent's may hold the results of tools that it called."""
-    return output_flaw(response, by_agent=by_agent) or usage_flaw(response.get("usage"))
-
-
-def output_flaw(response: Any, *, by_agent: bool = False) -> str | None:
-    """The same, whatever its counts are."""
-    if not isinstance(response, dict):
-        return f"the answer is not an object but {response!r:.40}"
-    output = response.get("output")
-    if not isinstance(output, list):
-        return f'"output" is not a list but {output!r:.40}'
-    for index, item in enumerate(output):
-        problem = flaw(item) or (None if by_agent and item.get("type") in _NOT_A_MODELS else forged(item))
-        if problem is not None:
-            return f"output[{index}]: {problem}"
-    if response.get("status") != "incomplete" and not any(map(_says_something, output)):
-        return "the answer is empty: no text, no reasoning, no tool call"
-    return None
-
-
-def forged(item: Json) -> str | None:
-    """Why a model may not produce this item, or None."""
-    kind = item.get("type", "message")
-    if kind in _NOT_A_MODELS:
-        return f"a model may not produce a {kind}; only its caller can"
-    if kind == "message" and item.get("role", "assistant") != "assistant":
-        return f"a model may not speak as {item['role']!r:.40}, only as the assistant"
-    return None
-
-
-def _says_something(item: Json) -> bool:
-    kind = item.get("type", "message")
-    if kind != "message" and kind != "reasoning":
-        return True
-    content = item.get("content")
-    if kind == "reasoning":
-        return bool(text_of(content) or text_of(item.get("summary")) or item.get("encrypted_content"))
-    if isinstance(content, str) or item.get(TOKEN_FIELDS[1]):
-        return True  # an empty text too: a policy may end its turn at once, and is scored for it
-    return any(isinstance(part.get("text"), str) or part.get("refusal") for part in content or ())

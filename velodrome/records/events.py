@@ -1,6 +1,6 @@
 """The events of a streamed Response: what announces an item, fills it, and ends it.
 
-`whole` makes them from a finished Response. Every event names the item it belongs to by id and place, and what the
+`all_events` makes them from a finished Response. Every event names the item it belongs to by id and place, and what the
 `done` events and the last event say is the Response itself, so adding up the pieces gives the same.
 """
 
@@ -26,13 +26,13 @@ _NOTHING: Json = {}
 _STUB = ("type", "id", "role", "call_id", "name")
 
 
-def whole(response: Json, request: Json = _NOTHING, fault: type[RolloutError] = ModelError) -> Iterator[Json]:
+def all_events(response: Json, request: Json = _NOTHING, fault: type[RolloutError] = ModelError) -> Iterator[Json]:
     """All events of a finished Response to that request; what OpenAI's types miss in it is filled in."""
     response = complete(with_items(response, fault), request)
-    yield from begun(response)
+    yield from first_events(response)
     for index, item in enumerate(response["output"]):
-        yield from finished(item, index)
-    yield ended(response)
+        yield from item_events(item, index)
+    yield last_event(response)
 
 
 class EventConverter:
@@ -58,11 +58,11 @@ class EventConverter:
         return {**event, "delta": apart + event["delta"]}
 
 
-def finished(item: Json, index: int) -> Iterator[Json]:
+def item_events(item: Json, index: int) -> Iterator[Json]:
     """One finished item, from its announcement to its end."""
-    yield opened(item, index)
+    yield item_added(item, index)
     yield from _filled(item, index)
-    yield from closed(item, index)
+    yield from item_done(item, index)
 
 
 def with_items(response: Any, fault: type[RolloutError]) -> Json:
@@ -75,18 +75,18 @@ def with_items(response: Any, fault: type[RolloutError]) -> Json:
     return response
 
 
-def begun(response: Json) -> list[Json]:
+def first_events(response: Json) -> list[Json]:
     """The first two events, from what is known by then."""
     early = {**response, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     return [{"type": kind, "response": early} for kind in ("response.created", "response.in_progress")]
 
 
-def ended(response: Json) -> Json:
+def last_event(response: Json) -> Json:
     incomplete = response.get("status") == "incomplete"
     return {"type": "response.incomplete" if incomplete else "response.completed", "response": response}
 
 
-def opened(item: Json, index: int) -> Json:
+def item_added(item: Json, index: int) -> Json:
     """Announces an item, with nothing in it yet."""
     kind = item["type"]
     stub = {name: item[name] for name in _STUB if name in item}
@@ -101,7 +101,7 @@ def opened(item: Json, index: int) -> Json:
     return {"type": "response.output_item.added", "output_index": index, "item": stub}
 
 
-def part_opened(kind: str, at: Json) -> Json:
+def part_added(kind: str, at: Json) -> Json:
     """Announces a part of a message or of a reasoning; `at` holds item_id, output_index and content_index."""
     part: Json = {"type": kind, _PARTS[kind][0]: ""}
     if kind == "output_text":
@@ -125,7 +125,7 @@ def _filled(item: Json, index: int) -> Iterator[Json]:
         yield call_delta(at, item.get("arguments") or "")
     for place, part in _parts(item):
         here = {**at, "content_index": place}
-        yield part_opened(part["type"], here)
+        yield part_added(part["type"], here)
         yield part_delta(part["type"], here, part[_PARTS[part["type"]][0]], part.get("logprobs"))
     for place, part in _summary(item):
         here = {**at, "summary_index": place}
@@ -133,7 +133,7 @@ def _filled(item: Json, index: int) -> Iterator[Json]:
         yield {"type": "response.reasoning_summary_text.delta", **here, "delta": part["text"]}
 
 
-def closed(item: Json, index: int) -> Iterator[Json]:
+def item_done(item: Json, index: int) -> Iterator[Json]:
     """Ends an item: each of its parts as it turned out, then the whole."""
     at = _at(item, index)
     if item["type"] == "function_call":

@@ -26,6 +26,7 @@ from velodrome.records.conversation import text_of, token_flaws
 from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
 from velodrome.records.outcomes import OUTCOMES, outcome_of, stop_reason
 from velodrome.records.row_times import RowTimes, read_times
+from velodrome.records.task import ANSWER_KEYS, is_minimal, task_of_minimal
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class RowFacts:
     failed: bool  # a line of a failures file
     wrong: Sequence[str]  # names of parts of a wrong type, as in "meta.timing.total_s"
     damaged: Sequence[str]  # names of token counts below 0 or beyond MAX_TOKENS
-    key: str | None  # any text; `task` and `repeat` only where it is <task>/<repeat>
+    key: str | None  # any text; `task` and `repeat` only where it is <task>/<repeat>, or of a minimal rollout
     task: str | None
     repeat: int
     agent: str  # "" where the row does not say
@@ -154,6 +155,8 @@ class RowFacts:
                 return
         if key is not None:
             self.wrong = (*self.wrong, "key" if self.failed else "meta.key")
+        elif not self.failed and is_minimal(self.row):
+            self.task = task_of_minimal(self.row)
 
     def _read_numbers(self, row: Json) -> None:
         numbers: dict[str, float] = {}
@@ -219,6 +222,14 @@ class RowFacts:
         outcome = self.meta.get("outcome")
         return outcome if outcome in _OUTCOMES else outcome_of(self.row.get("response") or _ABSENT, self.params)
 
+    @lazy
+    def scored(self) -> frozenset[str]:
+        """The fields that `verify` returned. In a row that does not say, any number but an answer key may be one."""
+        names = self.meta.get("scored")
+        if type(names) is list:
+            return frozenset([name for name in names if type(name) is str])
+        return frozenset(self.numbers).difference(ANSWER_KEYS)
+
     @property
     def token_flaws(self) -> list[str]:
         """What it lacks of the token ids and log-probabilities that were asked for."""
@@ -248,7 +259,7 @@ class RowFacts:
             and get("response") is not None
             and get("output") is not None
             and "input" in self.params
-        ):
+        ) or is_minimal(self.row):
             return []
         parts = [name for name in ("meta", "response", "output") if get(name) is None]
         if "meta" not in parts and self.key is None:

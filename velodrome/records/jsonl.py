@@ -21,7 +21,7 @@ import orjson
 from velodrome.errors import InputError
 
 if TYPE_CHECKING:
-    from velodrome.records.zst import Gap
+    from velodrome.records.zst import Piece
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
@@ -33,7 +33,7 @@ class LongLineError(InputError):
 
 
 class LostLine(NamedTuple):
-    """A line that could not be read. `torn`: it is only not whole yet; `damaged`: so many bytes in its place."""
+    """A line that could not be read. `torn`: it is not whole yet; `damaged`: how many bytes are in its place."""
 
     number: int
     reason: str
@@ -53,18 +53,14 @@ def open_regular(path: Path) -> IO[bytes]:
     return os.fdopen(fd, "rb")
 
 
-def read_lines(
-    path: Path, *, start: int = 0, fd: int | None = None, lost: Lost | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Every line that is not blank, with its number from 1. `start` is a byte offset of a plain file.
+def read_lines(path: Path, *, lost: Lost | None = None) -> Iterator[tuple[int, bytes]]:
+    """Every line that is not blank, with its number from 1.
 
-    With `fd` the open file is read, wherever its path leads by now.
     A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
     passed over and reported. So are damaged bytes of a `.zst` file; however many lines were there, they count as one.
     """
     try:
-        with path.open("rb", _CHUNK_BYTES) if fd is None else os.fdopen(os.dup(fd), "rb", _CHUNK_BYTES) as stream:
-            stream.seek(start)
+        with path.open("rb", _CHUNK_BYTES) as stream:
             if path.suffix == ".zst":
                 from velodrome.records.zst import zst_lines
 
@@ -87,16 +83,16 @@ def read_lines(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _lost_line(number: int, line: bytes | Gap | None) -> LostLine:
+def _lost_line(number: int, line: bytes | Piece | None) -> LostLine:
     if line is None:
         return LostLine(number, "cut short", torn=True)
     if isinstance(line, bytes):
         return LostLine(number, f"longer than {MAX_LINE_BYTES // 2**20} MiB")
-    reason = f"{line.size:,} bytes from byte {line.start:,} on cannot be decompressed"
-    return LostLine(number, reason, damaged=line.size)
+    reason = f"{line.damaged:,} bytes from byte {line.frame:,} on cannot be decompressed"
+    return LostLine(number, reason, damaged=line.damaged)
 
 
-def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Gap | None]:
+def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Piece | None]:
     """Every line; of one that is too long, the start."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
@@ -106,7 +102,7 @@ def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Gap | None]:
 
 
 def loads(line: bytes | memoryview, *, finite: bool = False) -> Any:
-    """The value of a line, or a ValueError. With `finite` what is NaN or infinite is null.
+    """The value of a line, or a ValueError. With `finite`, NaN and infinite numbers are null.
 
     Texts can be written out again, and whole numbers have 64 bits, as strict JSON gives them.
     """

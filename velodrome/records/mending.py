@@ -1,4 +1,4 @@
-"""A row without what has a wrong type, so that the rest can be read. What is left out is named, never guessed at."""
+"""Rows of others: fields of a wrong type are left out and named, so that the rest can be read. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FAILURE = {**_SHAPE, "partial": _MESSAGES, **_META}
 
 
 def mended(row: Json, *, failed: bool = False) -> tuple[Json, list[str]]:
-    """The row without what has a wrong type, and the names of that."""
+    """The row without the fields of a wrong type, and their names."""
     wrong: dict[str, None] = {}
     return _fitted(row, _FAILURE if failed else _ROLLOUT, "", wrong), list(wrong)
 

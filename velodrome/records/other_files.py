@@ -1,9 +1,9 @@
 """Files that are not rollouts: each is named with the command that reads it.
 
-A row is what its fields say. A file is refused if those of its first rows that can be told are all of one such kind: a
-rollouts file from elsewhere may lack any field, and a file of tasks may have broken lines. NeMo Gym's rollouts have
-the conversation as Response items in `response.output`; read as ours they would have no words, no tool calls and no
-tokens. `velo import` converts such a file.
+The kind of a row follows from its fields. A file is refused if its first rows, as far as their kind is known, are all
+of one such kind: a rollouts file from elsewhere may lack any field, and a file of tasks may have broken lines.
+NeMo Gym's rollouts have the conversation as Response items in `response.output`; read as ours they would have no words,
+no tool calls and no tokens. `velo import` converts such a file.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _KINDS = {
     "failure": "a failures file, not rollouts; velo show {path} reads it",
     "chat": "chat messages, not rollouts; velo import openai_chat {path} --to rollouts.jsonl makes rollouts of them",
     "export": "training data, not rollouts; give the rollouts that it was exported from",
+    "sample": "samples of a run, not rollouts; velo profile reads them beside its rollouts",
     "training": "the metrics of a training, not rollouts; velo profile {path} reads it",
 }
 
 
 def other_file(path: Path) -> str | None:
-    """What a file is that is not of rollouts, and what reads it; None if it may be of rollouts."""
+    """Why a file does not hold rollouts, and what reads it; None if it may hold them."""
     if path.name.endswith(_MADE):
-        return f"{path}: made from rollouts, and none itself; give the .jsonl beside it"
+        return f"{path}: made from rollouts, not a rollouts file; give the .jsonl beside it"
     if (problem := foreign_file(path)) is not None:
         return problem
     lines = (line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS))
@@ -53,7 +54,7 @@ def refuse_other_file(path: Path, *, failures: bool = False) -> None:
 
 
 def first_row(path: Path) -> tuple[str | None, Any]:
-    """The first row whose kind can be told, and that kind: `rollout`, or a name of `_KINDS`; None of any other file."""
+    """The kind of a file (`rollout`, or a name of `_KINDS`) and the row that shows it; None if no row does."""
     try:
         for _, line in islice(read_lines(path, lost=lambda *_: None), _FIRST):
             row = _parsed(line)
@@ -73,6 +74,8 @@ def _kind(row: Any) -> str | None:
         return "failure"
     if {"key", "by", "at"} <= row.keys():
         return "judgement"
+    if {"at", "in_flight", "limit"} <= row.keys():
+        return "sample"
     if {"step", "epoch"} <= row.keys():
         return "training"
     if isinstance(row.get("messages"), list):
@@ -96,7 +99,7 @@ def is_foreign(row: Any) -> bool:
 
 
 def foreign_file(path: Path) -> str | None:
-    """Why this file is not read, if its first row is such a rollout. Nothing is said of a file that cannot be read."""
+    """The problem if the first row of a file is such a rollout; None of a file that cannot be read."""
     try:
         for number, line in read_lines(path, lost=lambda *_: None):
             return where(path, number) if is_foreign(_parsed(line)) else None
@@ -106,7 +109,7 @@ def foreign_file(path: Path) -> str | None:
 
 
 def where(path: Path, line: int) -> str:
-    """The mistake with its place and the way out."""
+    """The problem with its place and what to do."""
     return f"{path}:{line}: {FOREIGN} (velo import nemo_gym {path} --to imported.jsonl)"
 
 

@@ -13,28 +13,25 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from velodrome.errors import InputError, StorageError
-from velodrome.records.rollout import beside
+from velodrome.records.rollout import SIDECARS, beside
 
-_BESIDE = (
-    "failures.jsonl",
-    "notes.jsonl",
-    "run.json",
-    "metrics.json",
-    "profile.json",
-    "progress.json",
-    "index.sqlite",
-    "keys",
-    "plan",
-)
+
+def side_file_problem(path: Path) -> str | None:
+    """Why no output may have this name, or None: it is that of a file beside another output."""
+    if path.name.removesuffix(".zst").endswith(tuple(f".{kind}" for kind in SIDECARS)):
+        return f"{path}: the name of a file that belongs to a run's rollouts; give another output"
+    return None
 
 
 def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite: bool) -> None:
     """Raise if a file to be written is one that is read, belongs to one, or is there and must stay."""
-    read = {each.resolve() for source in sources for each in (source, *(beside(source, kind) for kind in _BESIDE))}
+    read = {each.resolve() for source in sources for each in (source, *(beside(source, kind) for kind in SIDECARS))}
     problems = []
     for path in paths:
         if path.resolve() in read:
             problems.append(f"{path}: the file that is read, or one that belongs to it; give another output")
+        elif (problem := side_file_problem(path)) is not None:
+            problems.append(problem)
         elif path.is_dir():
             problems.append(f"{path}: a folder, not a file; give a file's name")
         elif path.exists() and not overwrite:
@@ -57,7 +54,7 @@ class OutFile:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
         self.stream: Any = self._raw  # what a writer of another kind (Parquet) writes to
         if path.suffix == ".zst":
-            import zstandard
+            from velodrome.records.zst import zstandard
 
             self.stream = zstandard.ZstdCompressor(level=3).stream_writer(self._raw, closefd=False)
 

@@ -19,6 +19,16 @@ from velodrome.records.response_fields import complete
 Json = dict[str, Any]
 
 SCHEMA = 1
+SIDECARS = (
+    "failures.jsonl",
+    "notes.jsonl",
+    "samples.jsonl",
+    "run.json",
+    "metrics.json",
+    "profile.json",
+    "progress.json",
+    "keys",
+)
 FAILED = 1_000_000_000  # numbers of entries above it are lines of the failures file
 OWN_FIELDS = ("output", "response", "usage", "meta")
 TURN_FIELDS = ("step_rewards", "terminated", "truncated", "players")  # of the turns themselves, whoever scores them
@@ -91,6 +101,40 @@ def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
     _shadow(meta, task, meta["scored"])
     own = {name: row[name] for name in ("output", "response", "usage")}
     return {**kept, **own, **fields, "meta": meta}
+
+
+def completed(row: Json, task: str, number: int) -> Json:
+    """A minimal rollout with the parts that a row has; it is told apart by a number, such as that of its line."""
+    messages = with_call_ids(row["output"])
+    items = conversation.items(messages)
+    return {
+        **row,
+        "output": messages,
+        "response": {"status": "completed", "content": conversation.final_text(items)},
+        "usage": row.get("usage") or {},
+        "meta": {"key": f"{task}/{number}", "rollout_index": number, "schema": SCHEMA},
+    }
+
+
+def with_call_ids(messages: list[Json]) -> list[Json]:
+    """The messages with ids where calls have none; a result without one belongs to the first open call of its name."""
+    result: list[Json] = []
+    opened: list[Json] = []
+    made = 0
+    for message in messages:
+        calls = []
+        for call in message.get("tool_calls") or ():
+            made += 1
+            calls.append(call if call.get("id") else {**call, "id": f"call_{made}"})
+        opened += calls
+        if calls:
+            message = {**message, "tool_calls": calls}
+        elif message.get("role") == "tool" and opened and not message.get("tool_call_id"):
+            call = next((call for call in opened if call.get("name") == message.get("name")), opened[0])
+            opened = [each for each in opened if each is not call]
+            message = {**message, "tool_call_id": call["id"]}
+        result.append(message)
+    return result
 
 
 def response_of(row: Json) -> Json:

@@ -17,6 +17,14 @@ PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify"
 WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
 _MOST = 1e9  # of anything that is counted
 _LONGEST_REASON = 100
+_NUMBER = (int, float)  # not a union: making one takes longer than the check
+# What a row may say besides: the value where it does not, and what it is below.
+_NUMBERS: dict[str, tuple[float | None, float]] = {
+    **dict.fromkeys(("model_calls", "retries", "rate_limited"), (0, _MOST)),
+    "read_s": (0.0, LONGEST_S),
+    **dict.fromkeys(("write_s", "lag_s"), (None, LONGEST_S)),
+    **dict.fromkeys(("in_flight", "limit", "cpu"), (None, _MOST)),
+}
 
 
 class RowTimes:
@@ -49,36 +57,11 @@ class RowTimes:
         self.pace = _changes(pace) if pace else []
         workers = get("workers", 1)
         self.workers = workers if type(workers) is int and 1 <= workers < _MOST else 1
-        try:
-            self.model_calls, self.retries, self.rate_limited = calls, retries, limited = (
-                get("model_calls", 0), get("retries", 0), get("rate_limited", 0))  # fmt: skip
-            self.read_s, self.write_s, self.lag_s = read_s, write_s, lag_s = (
-                get("read_s", 0.0), get("write_s"), get("lag_s"))  # fmt: skip
-            self.in_flight, self.limit, self.cpu = in_flight, limit, cpu = get("in_flight"), get("limit"), get("cpu")
-            if not (
-                0 <= calls < _MOST
-                and 0 <= retries < _MOST
-                and 0 <= limited < _MOST
-                and 0 <= read_s < LONGEST_S
-                and (write_s is None or 0 <= write_s < LONGEST_S)
-                and (lag_s is None or 0 <= lag_s < LONGEST_S)
-                and (in_flight is None or 0 <= in_flight < _MOST)
-                and (limit is None or 0 <= limit < _MOST)
-                and (cpu is None or 0 <= cpu < _MOST)
-            ):
-                raise ValueError
-        except HOSTILE:
-            self._read_with_care(timing)
-
-    def _read_with_care(self, timing: Json) -> None:
-        def number(name: str, most: float = _MOST) -> Any:
-            value = timing.get(name)
-            return value if isinstance(value, int | float) and 0 <= value < most else None
-
-        self.model_calls, self.retries = int(number("model_calls") or 0), int(number("retries") or 0)
-        self.rate_limited, self.read_s = int(number("rate_limited") or 0), number("read_s", LONGEST_S) or 0.0
-        self.write_s, self.lag_s = number("write_s", LONGEST_S), number("lag_s", LONGEST_S)
-        self.in_flight, self.limit, self.cpu = number("in_flight"), number("limit"), number("cpu")
+        for name, (absent, most) in _NUMBERS.items():
+            value = get(name, absent)
+            if value is not absent and not (isinstance(value, _NUMBER) and 0 <= value < most):
+                value = absent
+            setattr(self, name, value)
 
 
 def _changes(pace: Any) -> list[Any]:

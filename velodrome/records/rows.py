@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ _THE_END = "nothing after it was read"
 
 
 def read_rows(path: Path, lost: Lost) -> Iterator[tuple[int, Json, int]]:
-    """Every row with the number of its line and its size in bytes; `lost` gets each line that is none.
+    """Every row with the number of its line and its size in bytes; `lost` gets each other line.
 
     A rollout of another project is an `InputError`.
     """
@@ -73,7 +73,22 @@ def read_attempts(rollouts: Path, lost: Lost) -> Iterator[RowFacts]:
         yield from failures
 
 
-MOST_NOTES = 20  # on lines of one file
+MOST_NOTES = 20
+
+
+class Notes(list[str]):
+    """The first twenty notes on something; `more` counts those after them."""
+
+    def __init__(self, notes: Iterable[str] = ()) -> None:
+        super().__init__(notes)
+        self.more = 0
+
+    def add(self, text: str) -> None:
+        """Keep a note, or count it."""
+        if len(self) < MOST_NOTES:
+            self.append(text)
+        else:
+            self.more += 1
 
 
 class Unread:

@@ -14,6 +14,8 @@ import orjson
 Json = dict[str, Any]
 
 _SEE = "(see docs/rollouts.md#task)"
+# Usual names of what the verifier compares with: a number there belongs to the task.
+ANSWER_KEYS = ("expected_answer", "expected", "ground_truth", "reference_answer", "target", "answer")
 DEEPEST = 250  # levels of a task or of a request
 
 
@@ -109,6 +111,23 @@ def hashed(text: str | bytes) -> int:
     """A number of 64 bits, the same in every process."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest())
+
+
+def is_minimal(row: Json) -> bool:
+    """Whether a row is a request, a conversation and what `verify` returned, without our bookkeeping (seed 004)."""
+    params = row.get("responses_create_params")
+    asked = isinstance(params, dict) and "input" in params and isinstance(row.get("output"), list)
+    return asked and row.get("meta") is None and row.get("response") is None
+
+
+def task_of_minimal(row: Json) -> str | None:
+    """The name of a minimal rollout's task: its own, else a digest of what is asked and expected, without sampling."""
+    params = row["responses_create_params"]
+    content = {name: params[name] for name in ("input", "instructions", "tools") if params.get(name) is not None}
+    try:
+        return own_id(row) or digest(content | {name: row[name] for name in ANSWER_KEYS if row.get(name) is not None})
+    except TypeError:
+        return None  # nested too deeply
 
 
 def agent_of(row: Json) -> str | None:

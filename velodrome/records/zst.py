@@ -1,35 +1,40 @@
-"""Zstandard files of many small frames: read as one stream, cut at the last whole frame.
+"""Zstandard files of many small frames: read piece by piece, cut at the last whole frame.
 
-A reader that takes damaged files continues at the next frame that decodes, and reports the gap.
+The collector writes one frame per line. A file that was compressed again, in one frame or a few, is read as well.
+Damaged bytes are passed over up to the next frame that decodes.
 """
 
 from __future__ import annotations
 
-import io
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-import zstandard
+from velodrome.errors import InputError, needs_extra
 
-from velodrome.errors import InputError
+with needs_extra("a .zst file", "zst"):
+    import zstandard as zstandard
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-_CHUNK_BYTES = 64 * 1024
-PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
+_CHUNK_BYTES = 256 * 1024
+_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
 _MOST_TRIED_BYTES = 256 * 1024 * 1024  # in frames that turn out to be none: a file can be made of such
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
 )  # without one a bad byte may decode to another text
 
+Read = Callable[[int, int], bytes]  # from an offset, up to so many bytes
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Bytes of a file that cannot be decompressed and are passed over."""
 
-    start: int
-    size: int
+class Piece(NamedTuple):
+    """A part of the text of a frame; or damaged bytes, which have none."""
+
+    frame: int  # where the frame, or the damage, begins in the file
+    at: int  # where the part begins in the frame's text
+    text: bytes
+    end: int | None  # where the frame ends, of its last part
+    damaged: int = 0  # how many bytes cannot be decompressed
 
 
 def pack(line: bytes) -> bytes:
@@ -38,15 +43,68 @@ def pack(line: bytes) -> bytes:
     return data
 
 
-def next_frame(read: Callable[[int, int], bytes], start: int) -> int | None:
-    """Where from `start` on a frame begins that decodes to its end; `read` is given an offset and a size."""
+def pieces(path: Path, read: Read, size: int, *, start: int = 0, strict: bool = False) -> Iterator[Piece]:
+    """The text of every frame from `start` on. Damage is a piece, or with `strict` an `InputError`.
+
+    A torn last frame has no piece with an `end`. A file that is no zstd at all is an `InputError`.
+    """
+    window = _ReadAhead(read)
+    while start < size:
+        end, problem = None, None
+        try:
+            for piece in _frame(window, start):
+                end = piece.end
+                yield piece
+        except zstandard.ZstdError as error:
+            problem = InputError(f"{path}: not a zstd file from byte {start} on: {error}")
+        if end is None:
+            if strict and problem is not None:
+                raise problem
+            end = None if strict else _next_frame(window, read, start + 1)
+            if end is None and problem is None:
+                return  # torn
+            if end is None and not start and problem is not None:
+                raise problem
+            end = end or size
+            yield Piece(start, 0, b"", end, end - start)
+        start = end
+
+
+class _ReadAhead:
+    """The bytes of a file from an offset on, a few at a time, read in larger chunks."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._start, self._data = 0, b""
+
+    def __call__(self, offset: int) -> bytes:
+        if not self._start <= offset < self._start + len(self._data):
+            self._start, self._data = offset, self._read(offset, _CHUNK_BYTES)
+        return self._data[offset - self._start : offset - self._start + _PIECE_BYTES]
+
+
+def _frame(window: _ReadAhead, start: int) -> Iterator[Piece]:
+    """One frame. Its last byte is held back until the checksum is right: a line is not whole before that."""
+    frame, place, at, held = zstandard.ZstdDecompressor().decompressobj(), start, 0, b""
+    while not frame.eof and (data := window(place)):
+        text = held + frame.decompress(data)
+        place += len(data) - len(frame.unused_data)
+        if frame.eof:
+            yield Piece(start, at, text, place)
+        else:
+            yield Piece(start, at, text[:-1], None)
+            at, held = at + len(text[:-1]), text[-1:]
+
+
+def _next_frame(window: _ReadAhead, read: Read, start: int) -> int | None:
+    """Where from `start` on a frame begins that decodes to its end."""
     left = _MOST_TRIED_BYTES
     while left > 0 and (data := read(start, _CHUNK_BYTES)):
         at = data.find(MAGIC)
         if at < 0:
             start += max(len(data) - len(MAGIC) + 1, 1)
             continue
-        whole, tried = _decodes(read, start + at)
+        whole, tried = _decodes(window, start + at)
         if whole:
             return start + at
         left -= tried
@@ -54,10 +112,10 @@ def next_frame(read: Callable[[int, int], bytes], start: int) -> int | None:
     return None
 
 
-def _decodes(read: Callable[[int, int], bytes], start: int) -> tuple[bool, int]:
+def _decodes(window: _ReadAhead, start: int) -> tuple[bool, int]:
     """Whether a whole frame begins here, and how many bytes were looked at."""
     frame, at = zstandard.ZstdDecompressor().decompressobj(), start
-    while not frame.eof and (data := read(at, PIECE_BYTES)):
+    while not frame.eof and (data := window(at)):
         at += len(data)
         try:
             frame.decompress(data)
@@ -66,72 +124,32 @@ def _decodes(read: Callable[[int, int], bytes], start: int) -> tuple[bool, int]:
     return frame.eof, at - start
 
 
-def _unpacked(stream: IO[bytes], start: int) -> Iterator[tuple[bytes, int, int]]:
-    """Decompressed bytes, with the offset behind the last whole frame so far and the offset read up to."""
-    whole = position = start
-    held = b""  # the last byte waits for the end of its frame: a line is not whole before its checksum
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    stream.seek(start)
-    while chunk := stream.read(_CHUNK_BYTES):
-        at = 0
-        while data := chunk[at : at + PIECE_BYTES]:
-            piece = held + frame.decompress(data)
-            piece, held = (piece, b"") if frame.eof else (piece[:-1], piece[-1:])
-            used = len(data) - len(frame.unused_data)
-            at, position = at + used, position + used
-            if frame.eof:
-                whole = position
-                frame = zstandard.ZstdDecompressor().decompressobj()
-            yield piece, whole, position
-
-
-def _pieces(path: Path, stream: IO[bytes], *, damaged: bool) -> Iterator[tuple[bytes, int, int] | Gap]:
-    """As `_unpacked`, with a gap where bytes are damaged; unless those are `damaged`, that is an `InputError`."""
-
+def _pieces_of(path: Path, stream: IO[bytes], *, strict: bool) -> Iterator[Piece]:
     def read(at: int, size: int) -> bytes:
-        stream.seek(at)
-        return stream.read(size)
+        return os.pread(stream.fileno(), size, at)
 
-    start = 0
-    while True:
-        whole = position = start
-        problem: Exception | None = None
-        try:
-            for piece, whole, position in _unpacked(stream, start):
-                yield piece, whole, position
-        except zstandard.ZstdError as error:
-            problem = error
-        if problem is None and (not damaged or whole == position):
-            return
-        resume = next_frame(read, whole + 1) if damaged else None
-        if resume is None and problem is None:
-            return  # torn, and not damaged
-        if not damaged or (resume is None and not whole):
-            raise InputError(f"{path}: not a zstd file from byte {whole} on: {problem}") from problem
-        start = stream.seek(0, io.SEEK_END) if resume is None else resume
-        yield Gap(whole, start - whole)
+    return pieces(path, read, os.fstat(stream.fileno()).st_size, strict=strict)
 
 
-def zst_lines(path: Path, stream: IO[bytes], *, most: int, damaged: bool) -> Iterator[bytes | Gap | None]:
-    """Every line with its end; None at last if the file is cut short. With `damaged` gaps are passed over.
+def zst_lines(path: Path, stream: IO[bytes], *, most: int, damaged: bool) -> Iterator[bytes | Piece | None]:
+    """Every line with its end; None at last if the file is cut short. With `damaged` damage is passed over.
 
-    Of a line longer than `most` no more than that and a piece is held. A line that a gap cuts is part of the gap.
+    Of a line longer than `most` no more than that and a piece is held. A line that is cut by damage is part of it.
     """
     line = bytearray()
-    torn = False
-    for piece in _pieces(path, stream, damaged=damaged):
-        if isinstance(piece, Gap):
+    end: int | None = 0
+    for piece in _pieces_of(path, stream, strict=not damaged):
+        if piece.damaged:
             line.clear()
             yield piece
             continue
-        text, whole, position = piece
-        torn = whole < position
-        first, *rest = text.split(b"\n")
+        end = piece.end
+        first, *rest = piece.text.split(b"\n")
         line += first if len(line) <= most else b""
         for part in rest:
             yield bytes(line) + b"\n"
             line = bytearray(part)
-    if torn and len(line) <= most:
+    if end is None and len(line) <= most:
         yield None
     elif line:
         yield bytes(line)
@@ -141,13 +159,12 @@ def whole_frames(path: Path) -> tuple[int, bool]:
     """The offset behind the last whole frame, and whether the text ends a line there; damage is passed over."""
     end, last, line_ended = 0, b"\n", True
     with path.open("rb") as stream:
-        for piece in _pieces(path, stream, damaged=True):
-            if isinstance(piece, Gap):
+        for piece in _pieces_of(path, stream, strict=False):
+            if piece.damaged:
                 if last != b"\n":  # the line that it cuts ends with it
-                    end, last, line_ended = piece.start + piece.size, b"\n", True
+                    end, last, line_ended = piece.frame + piece.damaged, b"\n", True
                 continue
-            text, whole, _ = piece
-            last = text[-1:] or last
-            if whole > end:
-                end, line_ended = whole, last == b"\n"
+            last = piece.text[-1:] or last
+            if piece.end is not None:
+                end, line_ended = piece.end, last == b"\n"
     return end, line_ended

@@ -30,10 +30,12 @@ from velodrome.errors import (
 )
 
 TARGET = f"{__name__}:serve"
+is_worker = False  # whether this process is one
 _KINDS: dict[str, type[RolloutError]] = {
     kind.boundary: kind for kind in (ModelError, ToolError, VerifyError, AgentError, TaskError)
 }
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,20 @@ def memory_mb(pid: int | str = "self") -> float:
         return 0.0
 
 
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            user, system = file.read().rpartition(b")")[2].split()[11:13]
+    except (OSError, ValueError):
+        return 0.0
+    return (int(user) + int(system)) / _TICKS
+
+
 def serve(channel: ParentChannel) -> None:
     """Make the environment, report it, and answer calls until the parent wants no more."""
+    global is_worker
+    is_worker = True
     copy: WorkerCopy = pickle.loads(channel.receive() or b"")
     try:
         environment = _make(copy)

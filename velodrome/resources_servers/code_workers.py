@@ -11,20 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import pickle
 import sys
 import time
-from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
 from velodrome import scope
-from velodrome.children import ChildProcess, spawn
+from velodrome.children import Child, spawn
 from velodrome.errors import InputError, blame
-from velodrome.resources_servers.code_worker import TARGET, WorkerAnswer, WorkerCopy, memory_mb
+from velodrome.resources_servers.code_worker import TARGET, WorkerAnswer, WorkerCopy, cpu_s, memory_mb
 from velodrome.threads import WORTH_RECORDING_S, NoAnswer
-from velodrome.timing import spans
+from velodrome.timing import elsewhere, spans
 
 _LOOK_S = 0.1  # how often time and memory are looked at; meanwhile a process may take a few hundred MB more
 _START_S = 120.0
@@ -40,29 +38,32 @@ class WorkerEnded(Exception):
 
 
 class _CodeWorker:
-    __slots__ = ("calls", "child", "deadline", "fault", "timeout_s")
+    """A process with a copy of the environment, and how many calls it has answered."""
 
-    def __init__(self, child: ChildProcess) -> None:
+    def __init__(self, child: Child) -> None:
         self.child = child
         self.calls = 0
-        self.deadline = self.timeout_s = 0.0
-        self.fault: Exception | None = None
+        self.charged_s = cpu_s(child.pid)  # the CPU of its start and of the calls that were answered
 
-    def fail(self, fault: Exception) -> None:
-        """End it; whoever waits for its answer gets the fault."""
-        self.fault = fault
-        self.child.kill()
-
-    def ended(self) -> Exception:
-        """Why there is no answer."""
-        ending = self.child.ending or "killed"
-        hint = " (out of memory?)" if ending == "signal SIGKILL" else ""
-        return self.fault or WorkerEnded(f"its process ended with {ending}{hint}")
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    async def ask(self, request: bytes, timeout_s: float, most_memory_mb: int) -> WorkerAnswer:
+        """The answer to one call. Time and memory are looked at while it runs; what takes too much is ended."""
+        self.child.send(request)
+        receiving, until = asyncio.ensure_future(self.child.receive()), time.perf_counter() + timeout_s
+        try:
+            while not (await asyncio.wait({receiving}, timeout=min(_LOOK_S, until - time.perf_counter())))[0]:
+                if time.perf_counter() >= until:
+                    raise NoAnswer(timeout_s)
+                if (used_mb := memory_mb(self.child.pid)) > most_memory_mb:
+                    took = f"its process took {used_mb:.0f} MB of memory"
+                    raise WorkerEnded(f"{took}; worker_memory_mb is {most_memory_mb}")
+        finally:
+            receiving.cancel()
+        data = receiving.result()
+        if data is None:
+            hint = " (out of memory?)" if self.child.ending == "signal SIGKILL" else ""
+            raise WorkerEnded(f"its process ended with {self.child.ending}{hint}")
+        answer: WorkerAnswer = pickle.loads(data)
+        return answer
 
 
 def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
@@ -113,60 +114,68 @@ class CodeWorkers:
         self._size = size
         self._most_memory_mb = most_memory_mb
         self._most_calls = most_calls
-        self._workers: set[_CodeWorker] = set()
-        self._idle: list[_CodeWorker] = []
-        self._busy: set[_CodeWorker] = set()
-        self._starting: set[asyncio.Task[None]] = set()
-        self._new: set[ChildProcess] = set()  # of those that start
+        self._places = asyncio.Semaphore(size)
+        self._busy = 0
+        self._idle: list[asyncio.Future[_CodeWorker]] = []  # some are being started
         self._closing: set[asyncio.Task[None]] = set()
-        self._waiting: deque[asyncio.Future[_CodeWorker]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
         self._is_open = False
 
     async def ask(self, method: str, arguments: tuple[Any, ...], timeout_s: float) -> Any:
         """The result of a method of the environment. The clock starts when a worker is free."""
         request = pickle.dumps((method, arguments))
         queued = time.perf_counter()
-        worker = await self._take()
-        worker.timeout_s, began = timeout_s, time.perf_counter()
-        worker.deadline = began + timeout_s
-        if began - queued >= WORTH_RECORDING_S:
-            spans.record("limit:workers", queued, began, {"worker_processes": self._size})
-        self._busy.add(worker)
-        self._watch()
-        answer: WorkerAnswer | None = None
-        try:
-            worker.child.send(request)
-            data = await worker.child.receive()
-            answer = None if data is None else pickle.loads(data)
-        finally:
-            self._busy.discard(worker)
-            self._give_back(worker, answer)
-        if answer is None:
-            raise worker.ended()
+        self._open()
+        async with self._places:
+            self._busy += 1
+            try:
+                worker = await self._take()
+                began = time.perf_counter()
+                if began - queued >= WORTH_RECORDING_S:
+                    spans.record("limit:workers", queued, began, {"worker_processes": self._size})
+                answer = await self._asked(worker, request, timeout_s)
+            finally:
+                self._busy -= 1
+        elsewhere.charge(answer.cpu_us / 1e6)
         if answer.cpu_us >= WORTH_RECORDING_S * 1e6:
             spans.tally("worker_cpu_us", answer.cpu_us)
         return answer.value()
 
+    async def _asked(self, worker: _CodeWorker, request: bytes, timeout_s: float) -> WorkerAnswer:
+        """The answer of a worker, which is used again, or replaced at once."""
+        fit = False
+        try:
+            answer = await worker.ask(request, timeout_s, self._most_memory_mb)
+            worker.calls += 1
+            worker.charged_s += answer.cpu_us / 1e6
+            fit = answer.memory_mb <= self._most_memory_mb and worker.calls < self._most_calls
+            return answer
+        except BaseException:  # cancelled, too
+            elsewhere.charge(max(0.0, cpu_s(worker.child.pid) - worker.charged_s))
+            worker.child.kill()
+            raise
+        finally:
+            if fit and self._is_open:
+                self._idle.append(self.loop.create_future())
+                self._idle[-1].set_result(worker)
+            else:
+                self._retire(worker)
+                if self._is_open:
+                    self._idle.append(self.loop.create_task(self._start()))
+
     def warm(self) -> None:
         """Start one more worker, as far as the size allows, for the calls of a rollout that begins."""
         self._open()
-        if self._count < self._size and not self._idle:
-            self._start()
+        if not self._idle and self._busy < self._size:
+            self._idle.append(self.loop.create_task(self._start()))
 
     async def aclose(self) -> None:
         """End the idle workers; those in use end with the calls that use them. A later call starts new ones."""
         self._is_open = False
-        while self._idle:
-            self._retire(self._idle.pop())
-        for child in () if self._waiting else self._new:
-            child.kill()
-        while ending := (*self._starting, *self._closing):
-            await asyncio.gather(*ending, return_exceptions=True)
-
-    @property
-    def _count(self) -> int:
-        return len(self._workers) + len(self._starting)
+        idle, self._idle = self._idle, []
+        for starting in idle:
+            if not starting.cancel() and starting.exception() is None:
+                self._retire(starting.result())
+        await asyncio.gather(*idle, *self._closing, return_exceptions=True)
 
     def _open(self) -> None:
         self._is_open = True
@@ -175,116 +184,48 @@ class CodeWorkers:
             call_scope.get(self, lambda: self)  # a call of the API leaves no process behind
 
     async def _take(self) -> _CodeWorker:
-        self._open()
-        while self._idle:
-            worker = self._idle.pop()
+        """An idle worker that still runs, else a new one."""
+        while True:
+            starting = self._idle.pop() if self._idle else self.loop.create_task(self._start())
+            try:
+                worker = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                if self._is_open:
+                    self._idle.append(starting)
+                else:
+                    starting.cancel()
+                raise
             if worker.child.running:
                 return worker
             self._retire(worker)
-        if self._count < self._size:
-            self._start()
-        future: asyncio.Future[_CodeWorker] = self.loop.create_future()
-        self._waiting.append(future)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._offer(future.result())
-            raise
 
-    def _offer(self, worker: _CodeWorker) -> None:
-        """To the first that waits for one; else it is idle, or ends if all were closed meanwhile."""
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(worker)
-                return
-        if self._is_open:
-            self._idle.append(worker)
-        else:
-            self._retire(worker)
-
-    def _start(self) -> None:
-        self._run(self._make(), self._starting)
-
-    async def _make(self) -> None:
+    async def _start(self) -> _CodeWorker:
         try:
             child = await spawn(TARGET, self._init)
         except OSError as error:
-            self._refuse(WorkerEnded(f"its process cannot be started: {error}"))
-            return
-        self._new.add(child)
-        if not self._is_open:
-            child.kill()
+            raise WorkerEnded(f"its process cannot be started: {error}") from error
         try:
             async with asyncio.timeout(_START_S):
-                fault = self._start_fault(child, await child.receive())
+                self._check_start(child, await child.receive())
         except TimeoutError:
-            fault = WorkerEnded(f"its process cannot be started: not ready after {_START_S:g} s")
-        finally:
-            self._new.discard(child)
-        if fault is not None:
             await child.close(0)
-            self._refuse(fault)
-            return
-        worker = _CodeWorker(child)
-        self._workers.add(worker)
-        self._offer(worker)
+            raise WorkerEnded(f"its process cannot be started: not ready after {_START_S:g} s") from None
+        except BaseException:  # cancelled, too
+            await child.close(0)
+            raise
+        return _CodeWorker(child)
 
-    def _refuse(self, fault: WorkerEnded) -> None:
-        """There is no worker for those that wait. The next call tries again."""
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(fault)
-
-    def _start_fault(self, child: ChildProcess, data: bytes | None) -> WorkerEnded | None:
+    def _check_start(self, child: Child, data: bytes | None) -> None:
         if data is None:
-            return WorkerEnded(f"its process ended with {child.ending} before the first call")
+            raise WorkerEnded(f"its process ended with {child.ending} before the first call")
         answer: WorkerAnswer = pickle.loads(data)
         if answer.message:
-            return WorkerEnded(f"its process cannot be started: {answer.message}", answer.place)
+            raise WorkerEnded(f"its process cannot be started: {answer.message}", answer.place)
         if answer.memory_mb > self._most_memory_mb:
             needs = f"its process needs {answer.memory_mb:.0f} MB before the first call"
-            return WorkerEnded(f"{needs}; raise worker_memory_mb, which is {self._most_memory_mb}")
-        return None
-
-    def _give_back(self, worker: _CodeWorker, answer: WorkerAnswer | None) -> None:
-        """Use it again, or replace it at once."""
-        worker.calls += 1
-        if answer is None:
-            worker.child.kill()
-        elif worker.calls < self._most_calls and answer.memory_mb <= self._most_memory_mb and self._is_open:
-            self._offer(worker)
-            return
-        self._retire(worker)
-        if self._is_open:
-            self._start()
+            raise WorkerEnded(f"{needs}; raise worker_memory_mb, which is {self._most_memory_mb}")
 
     def _retire(self, worker: _CodeWorker) -> None:
-        self._workers.discard(worker)
-        self._run(worker.child.close(_CLOSING_S), self._closing)
-
-    def _run(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-        task = self.loop.create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    def _watch(self) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(_LOOK_S, self._look)
-
-    def _look(self) -> None:
-        """End what takes too long or too much."""
-        self._timer = None
-        now = time.perf_counter()
-        for worker in self._busy:
-            if worker.fault is not None:
-                continue
-            if now >= worker.deadline:
-                worker.fail(NoAnswer(worker.timeout_s))
-            elif (used_mb := memory_mb(worker.child.pid)) > self._most_memory_mb:
-                took = f"its process took {used_mb:.0f} MB of memory"
-                worker.fail(WorkerEnded(f"{took}; worker_memory_mb is {self._most_memory_mb}"))
-        if self._busy:
-            self._watch()
+        task = self.loop.create_task(worker.child.close(_CLOSING_S))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

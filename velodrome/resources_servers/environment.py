@@ -29,16 +29,16 @@ from velodrome.errors import (
     place_of,
     result_of,
 )
+from velodrome.machine import cores
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.code_worker import WorkerCopy
-from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, cores, make_copy
-from velodrome.resources_servers.pure_results import PureResults, response_content
+from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, make_copy
 from velodrome.resources_servers.results import score_fields, tool_text
-from velodrome.resources_servers.schema import Hook, Tool, complaint
-from velodrome.resources_servers.shape import Shape, make_shape, no_verify, tool
+from velodrome.resources_servers.schema import Hook, Shape, Tool, complaint, make_shape, no_verify, tool
 from velodrome.settings.component import Component, Field, settings_of
 from velodrome.threads import Escaped, NoAnswer, Threads
+from velodrome.timing import elsewhere
 
 __all__ = ["Environment", "tool"]
 
@@ -66,9 +66,6 @@ class Environment(Component):
     worker_processes: int | None = Field(None, gt=0, description="of `executor: process`: calls at once (one per core)")
     worker_memory_mb: int = Field(2048, gt=0, description="of `executor: process`: the most memory of one process")
     worker_calls: int = Field(10_000, gt=0, description="of `executor: process`: calls until a process is replaced")
-    cache: bool = Field(
-        False, description="tools and `verify` are pure: equal calls are [computed once](#results-used-again)"
-    )
     judge_max_concurrent: int = Field(16, gt=0, description="calls of [`ask`](#asking-a-judge) at once")
     tell_tool_errors: bool = Field(
         False, description="tell the model of a tool's failures instead of failing the rollout"
@@ -94,11 +91,8 @@ class Environment(Component):
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)
         self._threads = Threads(self.threads, name=owner.__name__)
-        self._results = PureResults() if self.cache else None
         self._copy: WorkerCopy | None = None
         self._workers: CodeWorkers | None = None
-        if self.cache:
-            self._refuse_sessions("cache: true")
         if self.executor == "process":
             self._refuse_sessions("executor: process")
             if models:
@@ -106,7 +100,7 @@ class Environment(Component):
                     f'{owner.__name__}: executor: process, but "{models[0]}" is a model, which is asked from this'
                     " process; use executor: thread"
                 )
-            self._copy = make_copy(owner, {**self.config, "executor": "inline", "cache": False})
+            self._copy = make_copy(owner, {**self.config, "executor": "inline"})
         self._closing_late: set[asyncio.Task[None]] = set()
 
     @property
@@ -164,28 +158,17 @@ class Environment(Component):
             return f"error: {name}: the arguments must be a JSON object"
         try:
             with blame(ToolError, name):
-                if self._results is None:
-                    return await self._tool_text(called, session, arguments)
-                compute = partial(self._tool_text, called, session, arguments)
-                text: str = await self._results.result([name, arguments], compute, _is_no_error)
-                return text
+                return await self._tool_text(called, session, arguments)
         except ToolError as error:
             if not self.tell_tool_errors:
                 raise
-            return f"error: {error}"
+            return f"error: {error}".encode(errors="backslashreplace").decode()
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
         """Verify, and check what came back."""
         verify = self._shape.verify
         if verify is None:
             raise VerifyError(f"{type(self).__name__} has no verify")
-        if self._results is None:
-            return await self._score(verify, session, task, response)
-        compute = partial(self._score, verify, session, task, response)
-        score: Json = await self._results.result([task, response_content(response)], compute)
-        return score
-
-    async def _score(self, verify: Hook, session: str, task: Json, response: Json) -> Json:
         if self._copy is not None:
             with blame(VerifyError, "verify"):
                 score: Json = await self._run_elsewhere(
@@ -243,7 +226,7 @@ class Environment(Component):
         except ValidationError as error:
             return f"error: {complaint(error)}"
         except ValueError as error:
-            return f"error: {one_line(error)}"
+            result = f"error: {one_line(error)}"
         with result_of(called.function):
             return tool_text(called.name, result, self.max_tool_output_bytes)
 
@@ -257,13 +240,14 @@ class Environment(Component):
     ) -> Any:
         """Run the user's code: `async def` here on the loop, anything else in a thread unless it is to run inline."""
         try:
-            if hook.is_async:
-                return await within(limit_s, call())
-            if self.executor == "inline":
-                result = await within(limit_s, _inline(call))
-            else:
-                result = await self._threads.run(call, timeout_s=limit_s, late=late)
-            return await within(limit_s, result) if inspect.iscoroutine(result) else result
+            with elsewhere.calling(hook.function):
+                if hook.is_async:
+                    return await within(limit_s, call())
+                if self.executor == "inline":
+                    result = await within(limit_s, _inline(call))
+                else:
+                    result = await self._threads.run(call, timeout_s=limit_s, late=late)
+                return await within(limit_s, result) if inspect.iscoroutine(result) else result
         except ModelError as error:  # of a model that this code asked, not of the one that is being scored
             failed = kind(f"{hook.name}: {error}")
             failed.place, failed.away = place_of(error, anywhere=False), error.away
@@ -279,7 +263,8 @@ class Environment(Component):
         """What the same method of this environment's copy in a worker process gives."""
         assert self._copy is not None
         try:
-            return await self._here(self._copy).ask(method, arguments, limit_s)
+            with elsewhere.calling(hook.function, elsewhere=True):
+                return await self._here(self._copy).ask(method, arguments, limit_s)
         except (NoAnswer, WorkerEnded) as error:
             failed = kind(f"{hook.name}: {error}")
             failed.place = getattr(error, "place", None) or defined_at(hook.function)
@@ -351,11 +336,6 @@ class Environment(Component):
 
 async def _inline(call: Callable[[], Any]) -> Any:
     return call()
-
-
-def _is_no_error(text: str) -> bool:
-    """Whether a tool's text is a result, and not what the model is told of a failure."""
-    return not text.startswith("error:")
 
 
 def is_model(value: Any) -> bool:

@@ -9,7 +9,8 @@ from velodrome.contracts import Model, as_model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
 from velodrome.rates import counting
-from velodrome.records.conversation import Response, answer_flaw
+from velodrome.records.conversation import Response
+from velodrome.records.turns import answer_flaw
 from velodrome.seeds import seeded
 from velodrome.timing.spans import span
 

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from velodrome.errors import InputError, ToolError, VerifyError, blame, result_of
 from velodrome.resources_servers.environment import Environment, Json, one_line
-from velodrome.resources_servers.schema import Hook
-from velodrome.resources_servers.shape import hook
+from velodrome.resources_servers.schema import Hook, hook
 from velodrome.resources_servers.turn_results import reset_fields, step_fields
 from velodrome.settings.component import Field
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import orjson
 
 from velodrome.errors import ModelError, blame
-from velodrome.records.conversation import text_of
+from velodrome.records.conversation import reasoning_text, text_of
 
 Json = dict[str, Any]
 
@@ -297,7 +297,7 @@ def blocks(item: Json) -> list[Json]:
         texts = [part.get("text") or part.get("refusal") for part in parts]
         return [{"type": "text", "text": text} for text in texts if text]
     if kind == "reasoning":
-        text = text_of(item.get("content")) or "\n\n".join(text_of([part]) for part in item.get("summary") or ())
+        text = reasoning_text(item)
         hidden = item.get("encrypted_content")
         if text:
             return [{"type": "thinking", "thinking": text, "signature": hidden or ""}]

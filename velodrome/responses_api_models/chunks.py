@@ -39,7 +39,7 @@ class Fold:
         self._usage: Json | None = None
 
     def add(self, chunk: Json) -> list[Json]:
-        """Take one chunk; what it adds to the message comes back, every piece of a call with its index and id."""
+        """Take one chunk; what it adds to the message comes back, every piece of a call with its id and name."""
         with blame(ModelError, f"{self._where}: not a chat completion chunk"):
             if chunk.get("error"):
                 raise self._error(chunk["error"])
@@ -118,8 +118,11 @@ class Fold:
             call = self._calls[index] = _CallPieces(piece.get("id") or f"call_{uuid4().hex}")
         function = piece.get("function") or {}
         arguments = function.get("arguments") or ""
+        is_named = bool(call.name)
         call.add(function.get("name") or "", arguments)
-        return {"index": index, "id": call.id, "name": call.name[0] if call.name else "", "arguments": arguments}
+        if not is_named:  # with the name comes what was said of the arguments before it
+            arguments = "".join(call.arguments) if call.name else ""
+        return {"id": call.id, "name": call.name[0] if call.name else "", "arguments": arguments}
 
 
 class _CallPieces:
@@ -164,11 +167,9 @@ class ChatStream:
         self._shown = shown
         self._final = final
         self._id = ""
-        self._order: dict[
-            str, int
-        ] = {}  # the items begun so far and their places: "reasoning", "message", ids of calls
+        # The items begun so far and their places: "reasoning", "message", ids of calls.
+        self._order: dict[str, int] = {}
         self._parts: list[str] = []  # those of the message
-        self._early: dict[int, list[str]] = {}  # arguments that came before the name of their call
 
     def add(self, chunk: Json) -> Iterator[Json]:
         """What a chunk adds; the first one begins the Response."""
@@ -176,7 +177,7 @@ class ChatStream:
         if not self._id:
             self._id = chunk.get("id") or f"resp_{uuid4().hex}"
             head = {name: chunk[name] for name in _KEPT if name in chunk}
-            yield from events.begun(self._response({**head, "choices": [{"message": {"content": ""}}]}))
+            yield from events.first_events(self._response({**head, "choices": [{"message": {"content": ""}}]}))
         for delta in deltas:
             if self._shown is not None and "content" in delta:
                 delta["content"] = self._shown(delta["content"])
@@ -198,8 +199,8 @@ class ChatStream:
                 item["content"].sort(key=lambda part: [*self._parts, part["type"]].index(part["type"]))
         response["output"] = output
         for index, item in enumerate(output):
-            yield from events.closed(item, index) if index < opened else events.finished(item, index)
-        yield events.ended(response)
+            yield from events.item_done(item, index) if index < opened else events.item_events(item, index)
+        yield events.last_event(response)
 
     def _response(self, completion: Json) -> Json:
         return response_from_chat({**completion, "id": self._id}, self._request)
@@ -213,7 +214,7 @@ class ChatStream:
         if key not in self._order:
             index = len(self._order)
             self._order[key] = index
-            yield events.opened({"id": item_id(item["type"], self._id, index), **item}, index)
+            yield events.item_added({"id": item_id(item["type"], self._id, index), **item}, index)
 
     def _at(self, key: str, kind: str) -> Json:
         index = self._order[key]
@@ -230,16 +231,13 @@ class ChatStream:
                 self._parts.append(part)
         at = {**self._at(key, key), "content_index": self._parts.index(part) if key == "message" else 0}
         if new:
-            yield events.part_opened(part, at)
+            yield events.part_added(part, at)
         yield events.part_delta(part, at, delta[name], delta.get("logprobs"))
 
     def _call(self, piece: Json) -> Iterator[Json]:
-        index = piece["index"]
         if not piece["name"]:
-            self._early.setdefault(index, []).append(piece["arguments"])
             return
-        arguments = "".join((*self._early.pop(index, ()), piece["arguments"]))
         key = piece["id"]
         yield from self._open(key, {"type": "function_call", "call_id": key, "name": piece["name"]})
-        if arguments:
-            yield events.call_delta(self._at(key, "function_call"), arguments)
+        if piece["arguments"]:
+            yield events.call_delta(self._at(key, "function_call"), piece["arguments"])

@@ -21,6 +21,8 @@ ASKING = ("return_token_ids", "enable_response_messages")  # vLLM's chat, which 
 _ASKED = frozenset((*ASKING, "logprobs", "top_logprobs", "include"))
 _GIVEN = frozenset((PROMPT, "input_messages", "output_messages"))  # in a Response that was not asked for them
 
+_PLACES = frozenset((*TOKEN_FIELDS, "token_ids", "provider_specific_fields", "input_messages", "output_messages"))
+
 
 def wanted(request: Json, over: Json) -> tuple[str, ...]:
     """Which of the token fields a request asks for; the fields of `over` win over its own."""
@@ -32,7 +34,7 @@ def wanted(request: Json, over: Json) -> tuple[str, ...]:
     return (*names, LOG_PROBS) if probs else names
 
 
-def ask(body: Json, names: Sequence[str], *, chat: bool) -> None:
+def add_request_fields(body: Json, names: Sequence[str], *, chat: bool) -> None:
     """Write into a body how its endpoint is asked for these fields."""
     if IDS in names:
         body["return_token_ids"] = True
@@ -48,7 +50,7 @@ def ask(body: Json, names: Sequence[str], *, chat: bool) -> None:
         body["include"] = include if LOGPROBS in include else [*include, LOGPROBS]
 
 
-def given(response: Json) -> bool:
+def has_tokens(response: Json) -> bool:
     """Whether a Response has token ids, asked for or not."""
     return not _GIVEN.isdisjoint(response)
 
@@ -61,6 +63,8 @@ def token_fields(answer: Json) -> Json:
     """
     choice: Json = (answer.get("choices") or ({},))[0]
     message, hidden = choice.get("message") or {}, choice.get("provider_specific_fields") or {}
+    if choice and not choice.get("logprobs") and all(map(_PLACES.isdisjoint, (answer, choice, message))):
+        return {}
     probs = _log_probs(answer, choice)
     usage = answer.get("usage") or {}
     generated = usage.get("completion_tokens") or usage.get("output_tokens") or len(probs)
@@ -89,7 +93,7 @@ def token_fields(answer: Json) -> Json:
     return {name: value for name, value in fields.items() if value}
 
 
-def mark(output: list[Json], names: Sequence[str]) -> list[str]:
+def mark_missing(output: list[Json], names: Sequence[str]) -> list[str]:
     """Those of the fields that no item of an answer has; the last item has them as `null`."""
     if not names:
         return []

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from velodrome.errors import SandboxEnded
 from velodrome.sandbox.allowed import LOST, STOPPED, Limits, Ran
 from velodrome.sandbox.link import BoxReply, Link
+from velodrome.timing import elsewhere
 
 _GRACE_S = 5.0  # beyond the limit, before the box is killed from outside
 _LISTING = 1 << 20
@@ -86,21 +87,21 @@ class Sandbox:
 
 
 class BoxProgram:
-    """A running program that is asked line by line. While it runs, nothing else runs in its box."""
+    """A running program that answers line by line. While it runs, nothing else runs in its box."""
 
     def __init__(
         self, link: Link, end: asyncio.Future[BoxReply], close_box: Callable[[], Awaitable[None]], most_bytes: int
     ) -> None:
         self._link, self._end, self._close_box, self._most_bytes = link, end, close_box, most_bytes
-        self._said = bytearray()
-        self._news = asyncio.Event()
-        link.on_lines = self._hear
-        end.add_done_callback(lambda _: self._news.set())
+        self._output = bytearray()
+        self._changed = asyncio.Event()
+        link.on_lines = self._receive
+        end.add_done_callback(lambda _: self._changed.set())
 
-    def _hear(self, data: bytes) -> bool:
-        self._said += data
-        self._news.set()
-        return len(self._said) <= self._most_bytes  # lines that nobody asked for
+    def _receive(self, data: bytes) -> bool:
+        self._output += data
+        self._changed.set()
+        return len(self._output) <= self._most_bytes  # more than one answer can be
 
     async def ask(self, line: bytes, timeout_s: float = 5.0) -> bytes:
         """Send a line and return the next line of its output. It is stopped if that takes too long."""
@@ -108,17 +109,17 @@ class BoxProgram:
             self._link.send("tell", line)
         try:
             async with asyncio.timeout(timeout_s):
-                while b"\n" not in self._said:
+                while b"\n" not in self._output:
                     if self._end.done():
                         raise SandboxEnded("the program has ended", await self._outcome())
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             ran = await self._stop(STOPPED.index("time"))
             raise SandboxEnded(f"no answer within {timeout_s:g} s", ran) from None
-        size = self._said.index(b"\n") + 1
-        answer = bytes(self._said[:size])
-        del self._said[:size]
+        size = self._output.index(b"\n") + 1
+        answer = bytes(self._output[:size])
+        del self._output[:size]
         return answer
 
     async def stop(self) -> Ran:
@@ -140,13 +141,14 @@ class BoxProgram:
             ran = _ran(await self._end)
         except SandboxEnded as error:
             ran = error.ran
-        return Ran(self._said.decode(errors="replace"), ran.stderr, ran.exit_code, ran.stopped, ran.wall_s, ran.cpu_s)
+        return Ran(self._output.decode(errors="replace"), ran.stderr, ran.exit_code, ran.stopped, ran.wall_s, ran.cpu_s)
 
 
 def _ran(reply: BoxReply) -> Ran:
     stopped = STOPPED[reply.stopped] if reply.stopped < len(STOPPED) else "ended"
     out, err = (part.decode(errors="replace") for part in (reply.first, reply.rest))
     wall_s, cpu_s = (value if 0 <= value < _FOREVER_S else 0.0 for value in (reply.wall_s, reply.cpu_s))
+    elsewhere.charge(cpu_s)
     return Ran(out, err, reply.code, stopped, wall_s, cpu_s)
 
 

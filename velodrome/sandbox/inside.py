@@ -1,28 +1,27 @@
 """The first process of a sandbox: runs programs and moves files for the host, which talks to it through its stdin.
 
-It runs inside, from the compiled code of four modules (link.py sends it), and imports little: its start is part of the
+It runs inside, from the compiled code of this module (link.py sends it), and imports little: its start is part of the
 start of each box. As process 1 of its namespace it cannot be killed by the programs it runs, and as it is not
 dumpable they cannot read or change it. Requests are marshalled tuples (the host is trusted); replies are numbers and
-bytes, because the host trusts nothing that comes out of a box.
+bytes, because the host trusts nothing that comes out of a box. In an unsafe box there is no namespace: the supervisor
+is an ordinary process, and finds the processes of the box by their parents.
 """
 
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # signal itself brings enum, and that takes 2 ms
+import ctypes
 import marshal
 import os
 import resource
 import select
+import stat
 import struct
-import sys
 import time
-
-from velodrome.sandbox.confinement import confine, give_up_rights, prctl
-from velodrome.sandbox.process_tree import cpu_used, others, tasks_of_user, usage
-from velodrome.sandbox.scratch import disk_is_used_up, list_files, read_file, write_file
 
 TYPE_CHECKING = False  # as typing says, which takes another 3 ms
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 REPLY = struct.Struct("<IBiBddII")  # request, kind, code, stopped, wall_s, cpu_s, bytes of the body: first part, rest
@@ -34,13 +33,18 @@ INVALID = 22
 TICK_S = 0.02  # between two looks at what the programs use
 IDLE_S = 0.32  # the same while they use no CPU
 OPEN_FILES = 256
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 RESERVED_MB = 1024  # of addresses, beyond the memory: threads reserve much that they do not use
 SPARE = 16  # processes beyond the limit that can start; then the next look ends them
 ALONE = os.getpid() == 1  # in a namespace of its own: every other process here is one of the box
 ENVIRONMENT: dict[str, str] = {}
-CONFINED: dict[str, Any] = {}
 OWN = {"user": False}
+CAPABILITIES = struct.pack("<Ii", 0x20080522, 0)  # version 3 of the call; of this process
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FOLDER = READ | os.O_DIRECTORY
+MOST_FILES = 20_000  # an empty file costs memory of the kernel, too
+FULL = 1 << 14  # bytes: with less than this the scratch is full
 
 
 class Running:
@@ -55,13 +59,13 @@ class Running:
         self.started = time.monotonic()
         self.interval, self.next_look, self.cpu_seen = TICK_S, self.started + TICK_S, 0.0
         self.cpu_before = cpu_used(resource.RUSAGE_CHILDREN)
-        given, self.input = os.pipe()
-        self.output, gives = os.pipe()
-        self.errors, complains = os.pipe()
+        stdin_end, self.input = os.pipe()
+        self.output, stdout_end = os.pipe()
+        self.errors, stderr_end = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _become(argv, (given, gives, complains), limits)
-        for end in (given, gives, complains):
+            _become(argv, (stdin_end, stdout_end, stderr_end), limits)
+        for end in (stdin_end, stdout_end, stderr_end):
             os.close(end)
         for end in (self.input, self.output, self.errors):
             os.set_blocking(end, False)
@@ -138,7 +142,7 @@ class Running:
             wait = min(wait, self.started + self.limits["wall_s"] - time.monotonic())
         return max(0.0, wait)
 
-    def hurry(self) -> None:
+    def look_soon(self) -> None:
         self.interval, self.next_look = TICK_S, time.monotonic() + TICK_S
 
     def watch(self) -> None:
@@ -185,8 +189,6 @@ def _become(argv: list[str], ends: tuple[int, int, int], limits: dict[str, Any])
             _limit(resource.RLIMIT_NPROC, limits["processes"] + SPARE)
         elif not ALONE:
             _limit(resource.RLIMIT_NPROC, limits["processes"] + SPARE + tasks_of_user())
-        if CONFINED:
-            confine(CONFINED)
         os.execvpe(argv[0], argv, ENVIRONMENT)
     except (OSError, ValueError) as error:
         os.write(2, f"sandbox: cannot run {argv[0]!r}: {error}\n".encode(errors="replace"))
@@ -211,14 +213,14 @@ def kill_all(job: Running | None = None) -> None:
                 pass
         try:
             while True:
-                _note(job, *os.waitpid(-1, 0 if ALONE else os.WNOHANG))
+                _record_exit(job, *os.waitpid(-1, 0 if ALONE else os.WNOHANG))
         except ChildProcessError:
             return
         except InterruptedError:
             pass
 
 
-def _note(job: Running | None, pid: int, status: int) -> None:
+def _record_exit(job: Running | None, pid: int, status: int) -> None:
     if not pid:
         time.sleep(0.001)
         raise InterruptedError
@@ -270,8 +272,8 @@ def _exactly(size: int) -> bytes:
     return bytes(data)
 
 
-def obey(job: Running | None) -> Running | None:
-    """Do what one request asks, and say what runs now."""
+def handle_request(job: Running | None) -> Running | None:
+    """Handle one request of the host; returns the program that runs afterwards."""
     request, what, *values = receive()
     try:
         if what == "start":
@@ -280,7 +282,7 @@ def obey(job: Running | None) -> Running | None:
             return Running(request, *values)
         if what == "tell" and job is not None:
             job.stdin, job.sent = memoryview(bytes(job.stdin) + values[0]), 0
-            job.hurry()
+            job.look_soon()
         elif what == "end" and job is not None:
             job.stopped = values[0]
         elif what == "write":
@@ -296,20 +298,20 @@ def obey(job: Running | None) -> Running | None:
     return job
 
 
-def _news_of_children() -> int:
+def _child_exits() -> int:
     """A descriptor that can be read when a child has ended."""
-    news, write_end = os.pipe()
-    for end in (news, write_end):
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return news
+    return read_end
 
 
 def serve() -> None:
-    """Wait for requests, and look after the program that runs."""
+    """Handle requests, and watch the program that runs."""
     job: Running | None = None
-    children = _news_of_children()
+    children = _child_exits()
     while True:
         poll = select.poll()
         poll.register(HOST, select.POLLIN)
@@ -318,7 +320,7 @@ def serve() -> None:
             poll.register(end, events)
         ready = {end for end, _ in poll.poll(1000 * job.patience_s() + 1 if job else None)}
         if HOST in ready:
-            job = obey(job)
+            job = handle_request(job)
         if children in ready:
             os.read(children, 4096)
         if job is None:
@@ -337,9 +339,195 @@ def serve() -> None:
             job = None
 
 
-def enter(
-    scratch: str, user: int, environment: dict[str, str], own_user: bool, confined: dict[str, Any] | None
-) -> None:
+# The processes of the box
+
+
+def others() -> list[int]:
+    """All processes that descend from this one. In a namespace of its own, those are all others."""
+    if os.getpid() == 1:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = _stat(name)
+            if fields:
+                parents[int(name)] = int(fields[1])
+    children: list[int] = []
+    generation = {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        children += generation
+    return children
+
+
+def _stat(name: object) -> list[bytes]:
+    """The fields of a process from the third on; none if it is gone."""
+    try:
+        with open(f"/proc/{name}/stat", "rb", 0) as file:
+            return file.read(1024).rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def usage() -> tuple[int, int, float]:
+    """Threads, bytes of memory that no file backs, and seconds of CPU of all processes here."""
+    count, memory, ticks = 0, 0, 0
+    for pid in others():
+        fields = _stat(pid)
+        if not fields:
+            continue
+        count += int(fields[17])
+        ticks += sum(map(int, fields[11:15]))  # its own, and that of its children that it has waited for
+        try:
+            with open(f"/proc/{pid}/status", "rb", 0) as file:
+                for line in file.read(2048).splitlines():
+                    if line.startswith((b"RssAnon", b"RssShmem")):
+                        memory += int(line.split()[1]) << 10
+        except OSError:
+            pass
+    return count, memory, ticks / CLOCK_TICKS
+
+
+def cpu_used(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def tasks_of_user() -> int:
+    """How many threads this user runs on the whole machine."""
+    count = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                count += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            pass
+    return count
+
+
+# The files of the box, read and written without following a link
+
+
+def _open_parent(path: str, create: bool) -> tuple[int, str]:
+    """The folder of a path, opened without following links, and the name in it."""
+    *folders, name = path.split("/")
+    if not name or any(part in ("", ".", "..") for part in folders) or name in (".", "..") or "\0" in path:
+        raise OSError(22, "not a path inside the sandbox")
+    folder = os.open(".", FOLDER)
+    for part in folders:
+        try:
+            if create:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=folder)
+                except FileExistsError:
+                    pass
+            inner = os.open(part, FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder, name
+
+
+def write_file(path: str, data: bytes) -> None:
+    folder, name = _open_parent(path, create=True)
+    try:
+        try:
+            os.unlink(name, dir_fd=folder)  # also a link or a pipe that a program left there
+        except FileNotFoundError:
+            pass
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
+
+
+def read_file(path: str, limit: int) -> bytes:
+    folder, name = _open_parent(path, create=False)
+    try:
+        file = os.open(name, READ, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(22, "not a regular file")
+        data = bytearray()
+        while len(data) < limit and (more := os.read(file, min(1 << 20, limit - len(data)))):
+            data += more
+        return bytes(data)
+    finally:
+        os.close(file)
+
+
+def list_files(limit: int) -> bytes:
+    """The paths of all regular files in order, each ended by a zero byte, as many as fit."""
+    names = bytearray()
+    for path in sorted(entry.path for entry in _entries() if entry.is_file(follow_symlinks=False)):
+        if len(names) + len(path) > limit:
+            break
+        names += path[2:] + b"\0"
+    return bytes(names)
+
+
+def _entries() -> Iterator[os.DirEntry[bytes]]:
+    """Everything below the scratch that is not a folder. A program may have nested these deep, or locked them."""
+    todo = [b"."]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as folder:
+                for entry in folder:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                    else:
+                        yield entry
+        except OSError:
+            pass
+
+
+def disk_is_used_up(limit: int, alone: bool, at_end: bool) -> bool:
+    """Whether there are too many files, or too many bytes in them.
+
+    A scratch with a file system of its own (`alone`) refuses more bytes by itself: they count only at the end.
+    """
+    if alone:
+        disk = os.statvfs(".")
+        return disk.f_files - disk.f_ffree > MOST_FILES or (at_end and disk.f_bavail * disk.f_bsize < FULL)
+    size = 0
+    for files, entry in enumerate(_entries()):
+        try:
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:
+            pass
+        if files > MOST_FILES or size + FULL > limit:
+            return True
+    return False
+
+
+# The start
+
+
+def give_up_rights(scratch: str, user: int) -> None:
+    """Become this user if it is not 0, for good, with no rights, and closed to other processes of the same user."""
+    if user:
+        os.chown(scratch, user, user)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        ctypes.CDLL(None).capset(CAPABILITIES, bytes(24))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prctl(*values: Any) -> int:
+    return int(ctypes.CDLL(None).prctl(*values, *[0] * (5 - len(values))))
+
+
+def enter(scratch: str, user: int, environment: dict[str, str], own_user: bool) -> None:
     """Give up what this process could do and its programs must not."""
     ENVIRONMENT.update(environment)
     OWN["user"] = own_user
@@ -348,10 +536,6 @@ def enter(
             file.write("1000")  # a box ends before anything of the host does
     except OSError:
         pass
-    if confined:
-        CONFINED.update(confined)
-        sys.path.append(confined["packages"])
-        import sandlock  # noqa: F401  (once, before the first program)
     give_up_rights(scratch, user)
     if ALONE:  # else it must outlive the host for long enough to end its programs
         prctl(PR_SET_PDEATHSIG, KILL)

@@ -18,15 +18,12 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-import velodrome.sandbox.confinement as confinement
 import velodrome.sandbox.inside as inside
-import velodrome.sandbox.process_tree as process_tree
-import velodrome.sandbox.scratch as scratch
 from velodrome.errors import SandboxEnded
+from velodrome.forks import keep_socket_alone
 from velodrome.sandbox.allowed import LOST
-from velodrome.sandbox.started import Start, Started
 
 _BOOTSTRAP = """
 import marshal, os, sys
@@ -38,14 +35,25 @@ def take(size):
             os._exit(0)
         data += more
     return data
-for name, code in marshal.loads(take(int.from_bytes(take(4), "little"))):
-    module = sys.modules[name] = type(sys)(name)
-    exec(code, module.__dict__)
+module = sys.modules["inside"] = type(sys)("inside")
+exec(marshal.loads(take(int.from_bytes(take(4), "little"))), module.__dict__)
 module.main()
-"""  # receives the compiled code of what runs inside, and runs it
+"""  # receives the compiled code of inside.py, and runs it
 _START_S = 30.0  # on a busy machine, too
 _END_S = 10.0  # without a namespace it is the supervisor that ends all processes
 _MORE = 1 << 16  # bytes a reply may have beyond what was asked for
+
+
+class Started(NamedTuple):
+    """What a backend returns: a process that waits for its code, and how the process is to set itself up."""
+
+    process: subprocess.Popen[bytes]
+    settings: dict[str, Any]  # arguments of `enter` in inside.py
+    info: BinaryIO | None = None  # where bubblewrap writes which process is the first in its namespace, if there is one
+    remove: Callable[[], None] = lambda: None
+
+
+Start = Callable[[str, socket.socket, int], Started]  # the line of Python to run, its stdin, megabytes of scratch
 
 
 class BoxReply(NamedTuple):
@@ -75,6 +83,7 @@ class Link:
     async def open(cls, start: Start, disk_mb: int) -> Link:
         """A link to a new box; SandboxEnded if it does not come up."""
         ours, theirs = socket.socketpair()
+        keep_socket_alone(ours)
         try:
             with theirs:
                 started = start(_BOOTSTRAP, theirs, disk_mb)
@@ -213,12 +222,8 @@ async def _exit_of(watched: int) -> None:
 
 
 @cache
-def _code() -> list[tuple[str, CodeType]]:
-    modules = (confinement, process_tree, scratch, inside)
-    return [
-        (module.__name__, compile(Path(str(module.__file__)).read_text(encoding="utf-8"), module.__name__, "exec"))
-        for module in modules
-    ]
+def _code() -> CodeType:
+    return compile(Path(str(inside.__file__)).read_text(encoding="utf-8"), "inside", "exec")
 
 
 def _framed(value: Any) -> bytes:

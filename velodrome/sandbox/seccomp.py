@@ -84,16 +84,13 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 @cache
-def filter_program(network: bool = True) -> bytes:
-    """The filter for this machine; b"" if its system calls are not listed here.
-
-    Without `network` there are no sockets at all but connected pairs: for a box that has no network of its own.
-    """
+def filter_program() -> bytes:
+    """The filter for this machine; b"" if its system calls are not listed here."""
     known = _MACHINES.get(platform.machine())
-    return b"".join(_instructions(*known, _FAMILIES if network else ())) if known else b""
+    return b"".join(_instructions(*known)) if known else b""
 
 
-def _instructions(column: int, arch: int, families: tuple[int, ...]) -> list[bytes]:
+def _instructions(column: int, arch: int) -> list[bytes]:
     denied = [numbers[column] for numbers in _DENIED.values() if numbers[column] is not None]
     program = [
         _step(_LOAD, _ARCH),
@@ -113,9 +110,9 @@ def _instructions(column: int, arch: int, families: tuple[int, ...]) -> list[byt
         _step(_ANY_BIT, _NAMESPACES, otherwise=1),
         _fails(errno.EPERM),
         _step(_RETURN, _ALLOW),
-        _step(_EQUAL, _SOCKET[column], otherwise=len(families) + 2),
+        _step(_EQUAL, _SOCKET[column], otherwise=len(_FAMILIES) + 2),
         _step(_LOAD, _FIRST_ARGUMENT),
-        *(_step(_EQUAL, family, then=len(families) - place) for place, family in enumerate(families)),
+        *(_step(_EQUAL, family, then=len(_FAMILIES) - place) for place, family in enumerate(_FAMILIES)),
         _fails(errno.EAFNOSUPPORT),
         _step(_RETURN, _ALLOW),
     ]

@@ -22,19 +22,19 @@ class _Wanted(NamedTuple):
 
 def shared_libraries(files: list[str]) -> dict[str, str]:
     """The libraries that these programs and libraries need, and those that these need: path by name."""
-    found: dict[str, str] = {}
+    libraries: dict[str, str] = {}
     todo = [(path, _Wanted("", [_LATE], [])) for path in files[:1]] + [(path, _wanted(path)) for path in files]
     while todo:
         path, wanted = todo.pop()
         if wanted.loader:
-            found[os.path.basename(wanted.loader)] = os.path.realpath(wanted.loader)
+            libraries[os.path.basename(wanted.loader)] = os.path.realpath(wanted.loader)
         origin = os.path.dirname(path)
         folders = [folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for folder in wanted.folders]
         for name in wanted.names:
-            if name not in found and (place := _search(name, _folders(files[0], folders))):
-                found[name] = os.path.realpath(place)
-                todo.append((found[name], _wanted(found[name])))
-    return found
+            if name not in libraries and (place := _search(name, _folders(files[0], folders))):
+                libraries[name] = os.path.realpath(place)
+                todo.append((libraries[name], _wanted(libraries[name])))
+    return libraries
 
 
 def _folders(program: str, named: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,12 +24,10 @@ from typing import Any
 
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
-from velodrome.serving.folders.gym_imports import prepared_imports
 from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
-from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES
-from velodrome.timing import wall
+from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES, THEIRS_UNSET
 
 _PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
@@ -118,7 +117,6 @@ class Components:
             outer, inner = (key, "") if key in instance.settings else key.split(".", 1)
             live = self._linked(instance, there)
             settings[outer] = {**settings[outer], inner: live} if inner else live
-        wall.before_making(make)
         try:
             with blame(InputError, "cannot be made"):
                 return make(**settings)
@@ -218,17 +216,18 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
         and not name.startswith("_")
         and all(callable(getattr(thing, method, None)) for method in methods)
     ]
-    if not classes and kind == RESOURCES:
-        from velodrome.serving.folders.gym_folder import folder_class
-
-        theirs = folder_class(module)
+    if not classes and kind == RESOURCES and imports_nemo_gym(Path(str(module.__file__))):
+        theirs = adapter("gym.folder").folder_class(module)
         if theirs is not None:
-            return theirs
+            return theirs  # type: ignore[no-any-return]
     if len(classes) != 1:
         what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
         wanted = _WANTED.get(kind, f"with the methods {', '.join(methods)}")
         raise InputError(f"{module.__file__}: {what} {wanted}; there must be exactly one")
     return classes[0]
+
+
+_BY_URL = "hint: run it there, and give its url (docs/serving.md#nemo-gyms-servers)"
 
 
 def entry_file(instance: Instance, cwd: Path) -> Path:
@@ -238,8 +237,10 @@ def entry_file(instance: Instance, cwd: Path) -> Path:
     if brought is not None:
         return brought.file
     for root in (cwd, _PACKAGE):
-        if (root / place).is_file():
+        if (root / place).is_file() and not (instance.kind != RESOURCES and imports_nemo_gym(root / place)):
             return root / place
+    if (cwd / place).is_file():
+        raise InputError(f"{cwd / place}: of NeMo Gym, whose agents and models do not run in this process; {_BY_URL}")
     there = [path.parent.name for path in (_PACKAGE / instance.kind).glob("*/app.py")]
     there += installed_names() if instance.kind == RESOURCES else []
     raise InputError(
@@ -260,7 +261,11 @@ def _installed(instance: Instance, cwd: Path) -> InstalledEnvironment | None:
 
 def own_settings(instance: Instance, made: type[Any]) -> dict[str, Any]:
     """The settings of a block that are its component's; how it is hosted, for one, is not."""
-    return {key: value for key, value in instance.settings.items() if key not in FOREIGN or takes(made, key)}
+    return {
+        key: value
+        for key, value in instance.settings.items()
+        if takes(made, key) or not (key in FOREIGN or value in THEIRS_UNSET.get(key, ()))
+    }
 
 
 def mistakes_in(instance: Instance, made: type[Any]) -> list[str]:
@@ -304,9 +309,30 @@ def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with prepared_imports(path), blame(InputError, f"{path}: cannot be imported"):
+    prepared = adapter("gym.imports").prepared_imports(path) if imports_nemo_gym(path) else nullcontext()
+    with prepared, blame(InputError, f"{path}: cannot be imported"):
         spec.loader.exec_module(module)
     return module
+
+
+def imports_nemo_gym(path: Path) -> bool:
+    """Whether a file is of NeMo Gym; one that does not name the package is not read further."""
+    try:
+        return b"nemo_gym" in path.read_bytes() and bool(adapter("gym.imports").uses_nemo_gym(path))
+    except OSError:
+        return False
+
+
+def adapter(name: str) -> Any:
+    """A module of velodrome.adapters, which serving works without: it is imported when it is needed."""
+    try:
+        return importlib.import_module(f"velodrome.adapters.{name}")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("velodrome.adapters"):
+            raise
+        raise InputError(
+            f"velodrome.adapters.{name} is not installed: pip install --force-reinstall velodrome"
+        ) from None
 
 
 def source_digest(entry: Path) -> str:

@@ -15,13 +15,10 @@ from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import ServedModel, model_routes
-from velodrome.serving.apps.peers import Peers
-from velodrome.serving.apps.resources_app import resources_routes
-from velodrome.serving.apps.routes import JSON, TEXT, RequestLimits, get
-from velodrome.serving.apps.sessions import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions
+from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions, resources_routes
+from velodrome.serving.apps.routes import Peers, RequestLimits, get
 from velodrome.serving.apps.web_app import Background, Status, make_app
-from velodrome.serving.connect import METHODS
-from velodrome.serving.mcp_endpoint import McpEndpoint
+from velodrome.serving.connect import METHODS, adapter
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
@@ -86,12 +83,10 @@ async def server_app(
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)
-        mcp = McpEndpoint(status.name, component, sessions, tools)
+        mcp = adapter("mcp_endpoint").McpEndpoint(status.name, component, sessions, tools)
         background = partial(_both, sessions.swept, mcp.running)
         routes = [*mcp.routes(), *resources_routes(status.name, component, sessions, tools)]
-    summary = "The profile of all workers so far, or of one; 404 if none is kept."
-    worker_number = {"name": "worker", "in": "query", "schema": {"type": "integer", "minimum": 0}}
-    routes.append(get("/stats", stats(profile, workers), summary, kinds=(JSON, TEXT), parameters=(worker_number,)))
+    routes.append(get("/stats", stats(profile, workers)))
     return make_app(status, routes, limits, measures, tools=tools, background=background)
 
 

@@ -1,4 +1,4 @@
-"""Profile a process while it lives: the CPU of every function, the wall time of its components, saved as it goes.
+"""Profile a process while it lives: the time of every function on one clock, saved as it goes.
 
 What was saved outlives the process, however that ends. A server also reports its profile at `/stats`: that of
 all its workers and of those before them, without stopping anything.
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 import orjson
 
 from velodrome.errors import describe
-from velodrome.timing import wall
+from velodrome.timing import elsewhere
 from velodrome.timing.calls import Calls
-from velodrome.timing.profiles import Clocks, Part, Profiles, clocks_from, total
-from velodrome.timing.tables import as_text
+from velodrome.timing.profiles import Part, Profiles
+from velodrome.timing.tables import Table, as_text, from_json, merged
 
 if TYPE_CHECKING:
-    from velodrome.serving.apps.peers import Peers
-    from velodrome.serving.apps.routes import Handler
+    from velodrome.serving.apps.routes import Handler, Peers
 
 
 EVERY_S = 5.0
@@ -38,19 +37,26 @@ log = logging.getLogger(__name__)
 
 
 class ProcessProfile:
-    """Both clocks of this process. Made before its components; they are measured while it is open."""
+    """The functions of this process, measured while it is open."""
 
-    def __init__(self, profiles: Profiles, *, worker: int = 0, workers: int = 1, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self,
+        profiles: Profiles,
+        *,
+        clock: str = "cpu",
+        worker: int = 0,
+        workers: int = 1,
+        every_s: float = EVERY_S,
+    ) -> None:
         self.worker = worker
         self.workers = workers
         self._profiles = profiles
         self._life = f"{os.getpid()}-{time.time_ns()}"
         self._every_s = max(every_s, 0.1)
-        self._calls = Calls()
-        self._wall = wall.Wall()
+        self._calls = Calls(clock)
+        elsewhere.activate(clock)
         self._over = threading.Event()
         self._saver = threading.Thread(target=self._keep_saving, name="velodrome-profile", daemon=True)
-        wall.activate(self._wall)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -64,21 +70,25 @@ class ProcessProfile:
                 self._calls.stop()
                 self._over.set()
                 self._saver.join()
-                wall.activate(None)
                 self._save(unless_within_s=0.0)
+                elsewhere.activate(None)
 
-    def measured(self) -> Clocks:
-        """What this process has measured so far."""
-        return Clocks(self._calls.table(), self._wall.table())
+    @property
+    def clock(self) -> str:
+        """`cpu` or `wall`."""
+        return self._calls.clock
 
-    def of_workers(self) -> dict[int, Clocks]:
+    def of_workers(self) -> dict[int, Table]:
         """Every worker by its number: those before it that ended, and of this one what it has measured."""
-        clocks: dict[int, list[Clocks]] = {number: [] for number in range(self.workers)}
+        tables: dict[int, list[Table]] = {number: [] for number in range(self.workers)}
         for part in self._profiles.saved():
             if part.life != self._life:
-                clocks.setdefault(part.worker, []).append(part.clocks)
-        clocks[self.worker].append(self.measured())
-        return {number: total(each) for number, each in clocks.items()}
+                tables.setdefault(part.worker, []).append(part.table)
+        tables[self.worker].append(self._measured())
+        return {number: merged(self.clock, each) for number, each in tables.items()}
+
+    def _measured(self) -> Table:
+        return merged(self.clock, [self._calls.table(), *elsewhere.measured()])
 
     def _keep_saving(self) -> None:
         sys.setprofile(None)  # this thread is not what is measured
@@ -87,7 +97,7 @@ class ProcessProfile:
 
     def _save(self, *, unless_within_s: float) -> None:
         try:
-            self._profiles.save(Part(self.worker, self._life, self.measured()))
+            self._profiles.save(Part(self.worker, self._life, self._measured()))
             self._profiles.write(workers=self.workers, unless_within_s=unless_within_s)
         except OSError as error:  # a full disk, a folder removed: the server continues
             log.warning("the profile cannot be saved: %s", describe(error))
@@ -103,23 +113,22 @@ def claimed(directory: Path | None, names: Iterable[str]) -> contextlib.ExitStac
 
 
 @contextlib.contextmanager
-def profiled(directory: Path | None, name: str, *, every_s: float = EVERY_S) -> Iterator[None]:
+def profiled(directory: Path | None, name: str, *, clock: str = "cpu", every_s: float = EVERY_S) -> Iterator[None]:
     """Profile this process as `name` while the block runs; nothing is done without a directory."""
     if directory is None:
         yield
         return
     profiles = Profiles(directory, name)
-    with profiles.claimed(), ProcessProfile(profiles, every_s=every_s).running():
+    with profiles.claimed(), ProcessProfile(profiles, clock=clock, every_s=every_s).running():
         yield
 
 
 def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
-    """`GET /stats`: the tables of all workers, or of one (`?worker=0`)."""
+    """`GET /stats`: the table of all workers, or of one (`?worker=0`)."""
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from velodrome.serving.apps.peers import ALONE
-    from velodrome.serving.apps.routes import BadRequest, json_response
+    from velodrome.serving.apps.routes import ALONE, BadRequest, json_response
 
     async def report(request: Request) -> Response:
         if profile is None:
@@ -132,24 +141,22 @@ def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
             if body is None:  # the worker is restarting: what it saved last is used
                 silent.append(number)
             else:
-                by_worker[number] = clocks_from(orjson.loads(body))
+                by_worker[number] = from_json(orjson.loads(body))
         number_wanted = request.query_params.get("worker")
         if number_wanted is not None and number_wanted not in map(str, by_worker):
             raise BadRequest(404, f"there is no worker {number_wanted:.20}: there are 0 to {profile.workers - 1}")
-        clocks = total(list(by_worker.values())) if number_wanted is None else by_worker[int(number_wanted)]
+        tables = by_worker.values() if number_wanted is None else [by_worker[int(number_wanted)]]
+        table = merged(profile.clock, tables)
         if "application/json" in request.headers.get("accept", ""):
-            return json_response({**clocks.as_json(), "silent_workers": silent})
+            return json_response({table.clock: table.as_json(), "silent_workers": silent})
         note = (
             f"worker {', '.join(map(str, silent))} gave no answer: what it saved last stands here\n\n" if silent else ""
         )
-        return Response(note + as_page(clocks), media_type="text/plain")
+        return Response(note + as_page(table), media_type="text/plain")
 
     return report
 
 
-def as_page(clocks: Clocks) -> str:
-    """Both tables for a person."""
-    return (
-        f"CPU time, in seconds\n\n{as_text(clocks.cpu)}\n"
-        f"Wall time of the component's own functions, in seconds\n\n{as_text(clocks.wall)}"
-    )
+def as_page(table: Table) -> str:
+    """The table for a person."""
+    return f"{'CPU' if table.clock == 'cpu' else 'Wall'} time, in seconds\n\n{as_text(table)}"

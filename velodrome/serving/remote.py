@@ -17,7 +17,7 @@ from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.rates import counted, counted_stream
-from velodrome.records.events import whole
+from velodrome.records.events import all_events
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
 from velodrome.resources_servers.turn_environment import well_formed
@@ -28,7 +28,7 @@ from velodrome.resources_servers.turn_results import (
     reset_fields,
     step_fields,
 )
-from velodrome.responses_api_models.openai_model.streams import is_stream, response_stream
+from velodrome.responses_api_models.openai_model.replies import is_stream, response_in, response_stream
 from velodrome.seeds import seeded
 from velodrome.serving import wire
 from velodrome.settings.names import AGENTS, MODELS, RESOURCES
@@ -67,7 +67,8 @@ class RemoteServer:
         if seed is not None:
             headers = {**(headers or {}), seeds.HEADER: seed}
         try:
-            reply = await http.shared().post(self._target(route), orjson.dumps(body), policy, headers=headers)
+            data, read = orjson.dumps(body), response_in if kind is ModelError else None
+            reply = await http.shared().post(self._target(route), data, policy, headers=headers, read=read)
         except CallError as error:
             raise failure_of(error, kind) from error
         _graft(reply.headers.get(wire.SPANS))
@@ -130,9 +131,8 @@ class HttpModel(RemoteServer):
 
     @counted
     async def respond(self, request: Json) -> Json:
-        answer = decoded(await self._post("/v1/responses", seeded(request), ModelError, self._policy), ModelError)
-        if not isinstance(answer.get("output"), list):
-            raise ModelError(f'{self.url}: the response has no "output" list')
+        reply = await self._post("/v1/responses", seeded(request), ModelError, self._policy)
+        answer: Json = reply.answer
         return answer
 
     @counted_stream
@@ -151,7 +151,7 @@ class HttpModel(RemoteServer):
         except CallError as error:
             raise failure_of(error, ModelError) from error
         answer = http.Reply(reply.status, data, reply.headers, reply.target)
-        for event in whole(decoded(answer, ModelError), request):
+        for event in all_events(decoded(answer, ModelError), request):
             yield event
 
 

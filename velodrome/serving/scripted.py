@@ -135,7 +135,7 @@ class _Connection(asyncio.Protocol):
         try:
             with blame(ModelError, "no answer to this request"):
                 request: Json = orjson.loads(body)
-                response = self._model.answer(responses_request(request) if chat else request, call)
+                response = self._model.response(responses_request(request) if chat else request, call)
                 return 200, orjson.dumps(chat_from_response(response) if chat else response)
         except ModelError as error:
             message = str(error).encode(errors="backslashreplace").decode()

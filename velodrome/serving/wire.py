@@ -67,6 +67,8 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
         fields["spans"] = error.spans
     if error.away is not None and not error.away.sent:
         fields["away"] = mask_text(error.away.address, secrets)
+    if error.refused:
+        fields["refused"] = True
     if error.place is not None:
         fields["place"] = error.place
     try:
@@ -115,6 +117,7 @@ def error_in(body: bytes) -> RolloutError | None:
         error = kind(message, partial=partial)
     if isinstance(fields.get("away"), str):
         error.away = Away(fields["away"], near=False)
+    error.refused = fields.get("refused") is True
     error.spans = fields["spans"] if isinstance(fields.get("spans"), str) else None
     place = fields.get("place")
     error.place = place[:_LONGEST_PLACE] if isinstance(place, str) else None

@@ -1,21 +1,138 @@
-"""Find configuration files and the files they include. An included file comes before the one that names it.
+"""Find configuration files and those they include, and read each once into plain data, with text for every key.
 
-A file is read once, at the first place that names it, so two files may share a third.
+An included file comes before the one that names it. A file is read at the first place that names it, so two files may
+share a third. What is wrong with a file is one line.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from velodrome.errors import InputError
-from velodrome.settings.documents import Refused, read_document
 from velodrome.settings.installed import installed_place
 from velodrome.settings.names import KINDS, nearest
+
+_TAG = "tag:yaml.org,2002:"
+# YAML 1.1 wants a dot and a sign in the exponent; OmegaConf, like everyone who writes 1e-5, does not.
+_FLOAT = re.compile(
+    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+        |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
+        |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+        |[-+]?\.(?:inf|Inf|INF)
+        |\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+_PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_PARENT: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_VALUES, _DEEPEST = 100_000, 50
+
+
+class Refused(Exception):
+    """A file that cannot be used; the text is the problem line."""
+
+
+def read_document(file: Path, label: str, problems: list[str]) -> dict[str, Any]:
+    """The mapping in a YAML file. Duplicate keys go to `problems`; anything worse raises `Refused`."""
+    text = _read_text(file, label)
+    loader = _Loader(text)
+    try:
+        _check_size(text, label)
+        data = loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise Refused(_syntax_problem(label, error)) from None
+    except ValueError as error:
+        raise Refused(f"{label}: a value cannot be read: {error}") from None
+    finally:
+        loader.dispose()
+    problems += [f"{label}:{line}: the key {key!r} stands twice in one mapping; keep one" for line, key in loader.twice]
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise Refused(
+            f"{label}: holds {'a list' if isinstance(data, list) else 'a single value'}, not a mapping of keys"
+        )
+    return data
+
+
+def _read_text(file: Path, label: str) -> str:
+    try:
+        if not file.is_file():
+            what = "a directory" if file.is_dir() else "not a regular file"
+            raise Refused(f"{label}: is {what}; name a YAML file")
+        raw = file.read_bytes()
+    except OSError as error:
+        raise Refused(f"{label}: cannot be read ({error.strerror or type(error).__name__})") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Refused(f"{label}:{line}: is not UTF-8 text; save it as UTF-8") from None
+
+
+def _check_size(text: str, label: str) -> None:
+    """Refuse a file whose aliases stand for more values, or whose brackets are deeper, than anybody writes."""
+    sizes, named, names = [0], dict[str, int](), list[str | None]()  # values below each open collection, and of anchors
+    for event in yaml.parse(text, Loader=_PARENT):
+        if isinstance(event, yaml.AliasEvent):
+            sizes[-1] += named.get(event.anchor or "", 0)
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[-1] += 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            names.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size, name = sizes.pop(), names.pop()
+            sizes[-1] += size
+            if name is not None:
+                named[name] = size
+        if sizes[-1] > _MOST_VALUES or len(sizes) > _DEEPEST:
+            raise Refused(f"{label}: holds more than {_MOST_VALUES:,} values or {_DEEPEST} levels; that is no config")
+
+
+class _Loader(_PARENT):  # type: ignore[misc]
+    """PyYAML's safe loader for plain values: keys as text, a key once, numbers as OmegaConf's."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {  # noqa: RUF012 - the name and shape PyYAML reads
+        first: [(tag, pattern) for tag, pattern in pairs if tag in _PLAIN - {_TAG + "float"} or tag == _TAG + "merge"]
+        for first, pairs in _PARENT.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors: dict[Any, Any] = {  # noqa: RUF012 - as above
+        tag: make for tag, make in _PARENT.yaml_constructors.items() if tag is None or tag in _PLAIN
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.twice: list[tuple[int, str]] = []
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or not key.value:
+                raise yaml.constructor.ConstructorError(None, None, "a key must be text", key.start_mark)
+            if key.value in seen and key.tag != _TAG + "merge":
+                self.twice.append((key.start_mark.line + 1, key.value))
+            seen.add(key.value)
+        self.flatten_mapping(node)
+        return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+
+
+_Loader.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+0123456789."))
+
+
+def _syntax_problem(label: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    what = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+    where = f"{label}:{mark.line + 1}" if mark is not None else label
+    return f"{where}: not valid YAML: {what}"
+
 
 PACKAGE = Path(__file__).resolve().parent.parent
 ENV_FILE = "env.yaml"

@@ -1,8 +1,4 @@
-"""Fill in `${…}` and report, once and where it stands, every value that cannot be filled in.
-
-OmegaConf gives each expression its meaning. What is here decides the order, so that a circle is named and a value
-that would grow without bound is refused before it is built.
-"""
+"""Fill in `${…}` with OmegaConf, and report each value that cannot be filled in once, in the file that has it."""
 
 from __future__ import annotations
 
@@ -12,20 +8,17 @@ from typing import Any
 
 from velodrome.settings.masking import is_secret_key
 from velodrome.settings.names import hint
-from velodrome.settings.tree import MISSING, Path, Tree, child, has, is_block, walk
-
-MAX_CHARS = 1024 * 1024
-MAX_CHAIN = 50
-_COST = 1024  # characters charged for each reference, so that the work is bounded and not only the text
+from velodrome.settings.tree import MISSING, Path, Tree, is_block, walk
 
 _REFERENCE = re.compile(r"\$\{\s*(\.*)([^${}:,'\"\s]+)\s*\}")
 _NO_KEY = re.compile(r"Interpolation key '(.+?)' not found")
-_RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _NO_VARIABLE = re.compile(r"Environment variable '(.+?)' not found")
+_RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
+_MISSING = re.compile(r"[Mm]issing")  # of a value that is `???`, which has its own line
 
 
 class Unresolved:
-    """Stands where a value could not be made, so that later checks stay quiet about it."""
+    """The value of an expression that could not be filled in; later checks skip it."""
 
 
 def referenced(data: Any) -> set[str]:
@@ -37,11 +30,20 @@ def referenced(data: Any) -> set[str]:
 def resolve(tree: Tree, problems: list[str], *, excused: Collection[str], whole: bool) -> dict[str, Any]:
     """The tree with every value filled in.
 
-    Keys in `excused`, and every key unless all files were read (`whole`), may be absent without a word: the
-    problem that keeps them away has been reported.
+    Keys in `excused`, and every key unless all files were read (`whole`), may be absent without a line here: the
+    mistake that keeps them away has been reported.
     """
-    resolver = _Resolver(tree, problems, excused, whole)
-    values = resolver.values()
+    values: dict[Path, Any] = {}
+    texts: dict[Path, str] = {}
+    for path, value in walk(tree.data):
+        if value == MISSING:
+            values[path] = Unresolved()
+            dotted = ".".join(path)
+            problems.append(f"{tree.source(path)}: {dotted} is mandatory; put it in env.yaml or give +{dotted}=…")
+        elif isinstance(value, str) and "${" in value:
+            texts[path] = value
+    if texts:
+        values |= _Expressions(tree, texts, excused, whole).values(problems)
     resolved: dict[str, Any] = _filled(tree.data, values, ())
     return resolved
 
@@ -56,128 +58,82 @@ def _filled(node: Any, values: dict[Path, Any], path: Path) -> Any:
     return node
 
 
-class _Resolver:
-    def __init__(self, tree: Tree, problems: list[str], excused: Collection[str], whole: bool) -> None:
+class _Expressions:
+    """The texts of a tree that have `${…}` in them."""
+
+    def __init__(self, tree: Tree, texts: dict[Path, str], excused: Collection[str], whole: bool) -> None:
         self.tree = tree
-        self.problems = problems
+        self.texts = texts
         self.excused = excused
         self.whole = whole
-        self.texts: dict[Path, str] = {}
-        self.done: dict[Path, Any] = {}
-        self.sizes: dict[Path, int] = {}
-        self.root: Any = None
 
-    def values(self) -> dict[Path, Any]:
-        """The value of every leaf that was missing or an expression."""
-        for path, value in walk(self.tree.data):
-            if value == MISSING:
-                self._fail(path, f"is mandatory; put it in env.yaml or give +{'.'.join(path)}=…")
-            elif isinstance(value, str) and "${" in value:
-                self.texts[path] = value
-        if self.texts:
-            self._check_grammar()
-            from omegaconf import OmegaConf
-
-            self.root = OmegaConf.create(_filled(self.tree.data, dict.fromkeys(self.done), ()))
-        for path in self.texts:
-            self._visit(path, ())
-        return self.done
-
-    def _fail(self, path: Path, what: str | None) -> None:
-        self.done[path] = Unresolved()
-        if what is not None:
-            self.problems.append(f"{self.tree.source(path)}: {'.'.join(path)} {what}")
-
-    def _check_grammar(self) -> None:
+    def values(self, problems: list[str]) -> dict[Path, Any]:
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
+        values: dict[Path, Any] = {}
+        errors: dict[Path, str] = {}
         for path, text in self.texts.items():
             try:
                 OmegaConf.create({"text": text})
             except (OmegaConfBaseException, RecursionError):
-                self._fail(
-                    path, r"has a ${…} that cannot be read; write ${key} or ${oc.env:NAME}, and \${ for a plain ${"
-                )
+                values[path] = Unresolved()
+                what = r"has a ${…} that cannot be read; write ${key} or ${oc.env:NAME}, and \${ for a plain ${"
+                problems.append(f"{self.tree.source(path)}: {'.'.join(path)} {what}")
+        root = OmegaConf.create(_filled(self.tree.data, dict.fromkeys(values), ()))
+        for path in self.texts.keys() - values.keys():
+            try:
+                node: Any = root
+                for key in path:
+                    node = node[int(key)] if OmegaConf.is_list(node) else node[key]
+                plain = OmegaConf.is_config(node)
+                values[path] = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if plain else node
+            except (OmegaConfBaseException, RecursionError) as error:
+                values[path] = Unresolved()
+                errors[path] = f"{type(error).__name__}: {error}"
+        problems += self._explained({path: errors[path] for path in self.texts if path in errors})
+        return values
 
-    def _visit(self, path: Path, chain: tuple[Path, ...]) -> None:
-        if path in self.done:
-            return
-        if path in chain:
-            circle = [".".join(step) for step in (*chain[chain.index(path) :], path)]
-            self._fail(path, f"refers to itself: {' -> '.join(circle)}; give one of them a value")
-            return
-        if len(chain) >= MAX_CHAIN:
-            self._fail(path, f"is reached through more than {MAX_CHAIN} references; give it a value")
-            return
-        targets, size = self._targets(path)
-        for target in targets:
-            self._visit(target, (*chain, path))
-        if path in self.done:  # found to be part of a circle on the way
-            return
-        if any(isinstance(self.done[target], Unresolved) for target in targets):
-            self._fail(path, None)
-            return
-        self.sizes[path] = size + sum(self.sizes[target] for target in targets)
-        if self.sizes[path] > MAX_CHARS:
-            self._fail(path, "grows too large once its references are filled in; shorten it")
-            return
-        self._evaluate(path)
+    def _explained(self, errors: dict[Path, str]) -> list[str]:
+        """A line for each cause, at the values that name it; not at those that only refer to such a value."""
+        lines: list[str] = []
+        said: set[str] = set()
+        circle = [path for path, error in errors.items() if "Recursi" in error]
+        if circle:
+            names = ", ".join(".".join(path) for path in circle)
+            lines.append(f"{self.tree.source(circle[0])}: {names}: refer to each other in a circle; give one a value")
+        waiting = []
+        for path, error in errors.items():
+            if path in circle or _MISSING.search(error):
+                continue
+            cause = _NO_KEY.search(error) or _NO_VARIABLE.search(error)
+            if cause and cause[1] not in self.texts[path]:
+                waiting.append((path, error, cause[1]))
+                continue
+            said.add(cause[1] if cause else error)
+            lines += self._line(path, error)
+        for path, error, name in waiting:
+            lines += [] if name in said else self._line(path, error)
+            said.add(name)
+        return lines
 
-    def _targets(self, path: Path) -> tuple[list[Path], int]:
-        """The expressions and missing values this one is made of, and the size of the rest."""
-        targets: list[Path] = []
-        size = len(self.texts[path])
-        for dots, key in _REFERENCE.findall(self.texts[path]):
-            names = tuple(part for part in re.split(r"[.\[\]]+", key) if part)
-            inside, node = self._reached((*path[: -len(dots)], *names) if dots else names)
-            size += _COST
-            for leaf, value in walk(node, inside):
-                if leaf in self.texts or leaf in self.done:
-                    targets.append(leaf)
-                else:
-                    size += len(value) + 1 if isinstance(value, str) else 1
-        return targets, size
-
-    def _reached(self, path: Path) -> tuple[Path, Any]:
-        """The value a path leads to, or the expression that stands in its way; an absent one is `None`."""
-        node: Any = self.tree.data
-        for depth, key in enumerate(path):
-            if path[:depth] in self.texts:
-                return path[:depth], node
-            if not has(node, key):
-                return path, None
-            node = child(node, key)
-        return path, node
-
-    def _evaluate(self, path: Path) -> None:
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        node = self.root
-        try:
-            for key in path:
-                node = node[int(key)] if OmegaConf.is_list(node) else node[key]
-            plain = OmegaConf.is_config(node)
-            self.done[path] = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if plain else node
-        except (OmegaConfBaseException, RecursionError) as error:
-            self._fail(path, self._explained(path, error))
-
-    def _explained(self, path: Path, error: Exception) -> str | None:
+    def _line(self, path: Path, error: str) -> list[str]:
         dotted = ".".join(path)
-        if no_key := _NO_KEY.search(str(error)):
+        if no_key := _NO_KEY.search(error):
             key = self._absolute(path, no_key[1])
-            head = re.split(r"[.\[]", key)[0]
-            if not self.whole or head in self.excused:
-                return None
-            return f"needs {key}; put it in env.yaml or give +{key}=…{hint(key, self._dotted_keys(key), cutoff=0.8)}"
-        if no_variable := _NO_VARIABLE.search(str(error)):
-            name = no_variable[1]
-            return f"needs the environment variable {name}, which is not set; set it or give +{dotted}=…"
-        if isinstance(error, RecursionError) or "RecursionError" in str(error):
-            return f"refers to itself; give +{dotted}=…"
-        why = "" if is_secret_key(path[-1]) else f" ({_RAISED.sub('', str(error)).splitlines()[0]})"
-        return f"cannot be filled in{why}; correct it or give +{dotted}=…"
+            if not self.whole or re.split(r"[.\[]", key)[0] in self.excused:
+                return []
+            names = [".".join(each) for each, _ in walk(self.tree.data)]
+            if "." not in key:
+                names = [name for name, value in self.tree.data.items() if not is_block(value)]
+            what = f"needs {key}; put it in env.yaml or give +{key}=…{hint(key, names, cutoff=0.8)}"
+        elif no_variable := _NO_VARIABLE.search(error):
+            what = f"needs the environment variable {no_variable[1]}, which is not set; set it or give +{dotted}=…"
+        else:
+            message = _RAISED.sub("", error.partition(": ")[2]).partition("\n")[0]
+            why = "" if is_secret_key(path[-1]) else f" ({message})"
+            what = f"cannot be filled in{why}; correct it or give +{dotted}=…"
+        return [f"{self.tree.source(path)}: {dotted} {what}"]
 
     def _absolute(self, path: Path, key: str) -> str:
         """The whole key: OmegaConf names a relative one without the way to it."""
@@ -185,8 +141,3 @@ class _Resolver:
             if dots and name == key:
                 return ".".join((*path[: -len(dots)], key))
         return key
-
-    def _dotted_keys(self, key: str) -> list[str]:
-        if "." not in key:
-            return [name for name, value in self.tree.data.items() if not is_block(value)]
-        return [".".join(path) for path, _ in walk(self.tree.data)]

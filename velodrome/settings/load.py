@@ -5,17 +5,17 @@ Every mistake found is reported together, in one `InputError`; what merely follo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.settings.blocks import Config, keep_for_scoring
-from velodrome.settings.checks import check_known, check_references, instances
+from velodrome.settings.blocks import Config, check_known, check_references, instances, keep_for_scoring
 from velodrome.settings.files import ENV_FILE, Layer, Reader
 from velodrome.settings.interpolation import referenced, resolve
 from velodrome.settings.overrides import COMMAND_LINE, Change, Word, parse
-from velodrome.settings.tree import Tree, is_block
+from velodrome.settings.tree import Tree, is_block, walk
+from velodrome.settings.values import LARGEST
 
 
 def load(
@@ -50,6 +50,7 @@ def load(
     if scoring:
         keep_for_scoring(tree.data)
     data = resolve(tree, problems, excused=broken, whole=reader.whole)
+    problems += _too_large(data, tree)
     made = instances(data, tree, cwd, problems)
     if reader.whole:
         check_references(made, tree, problems)
@@ -60,6 +61,13 @@ def load(
     if problems:
         raise InputError(*dict.fromkeys(problems))
     return Config({key: value for key, value in data.items() if key not in made}, made)
+
+
+def _too_large(data: dict[str, Any], tree: Tree) -> Iterator[str]:
+    """Whole numbers that no run file could hold."""
+    for path, value in walk(data):
+        if isinstance(value, int) and abs(value) > LARGEST:
+            yield f"{tree.source(path)}: {'.'.join(path)}: expected a whole number up to {LARGEST}"
 
 
 def _layers(changes: Sequence[Change], config_paths: Sequence[str] | None, reader: Reader) -> list[Layer]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus, unquote
 
 from velodrome.settings.names import KINDS
 
@@ -35,6 +36,10 @@ _HEADER = re.compile(
     r"(?i)(?<![\w-])(x-[\w-]{1,60}|(?:proxy-)?authorization|(?:set-)?cookie):\s{0,3}([^\r\n\"']{1,4000})"
 )
 _PATH = re.compile(r"/([\w.-]{1,60})/([^/?#\s\"'<>]{6,1000})")
+
+_URLS = re.compile(r"[^\s\"'<>]+")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_CHAR = re.compile(r"%([0-9A-Fa-f]{2})|.", re.DOTALL)
 
 _HEADERS = re.compile(r"(?:^|_)headers?$")
 _SHOWN_HEADERS = re.compile(r"accept(?:-.*)?|content-(?:type|length|language)|user-agent|cache-control|connection")
@@ -111,7 +116,7 @@ def mask_text(text: str, secrets: Collection[str] = ()) -> str:
         if len(secret) >= MIN_INSIDE:
             text = text.replace(secret, MASK)
     kept, done = [], 0
-    for start, end in sorted([*_places(text), *(match.span(2) for match in _USERINFO.finditer(text))]):
+    for start, end in sorted([*_all_places(text), *_encoded_places(text, secrets)]):
         if start >= done:
             kept += [text[done:start], MASK]
         done = max(done, end)
@@ -122,7 +127,8 @@ def secrets_in(data: Any) -> frozenset[str]:
     """Every secret in plain data, as text."""
     whole = frozenset(_secrets(data, _State()))
     lines = (line for secret in whole if "\n" in secret for line in secret.splitlines()[1:])
-    return whole | {line for line in lines if len(line) >= _LONG_LINE}  # logs are masked line by line
+    known = whole | {line for line in lines if len(line) >= _LONG_LINE}  # logs are masked line by line
+    return known | {form for secret in known for form in (quote(secret, ""), quote_plus(secret), unquote(secret))}
 
 
 def _masked(data: Any, secrets: frozenset[str], state: _State) -> Any:
@@ -156,6 +162,30 @@ def _secrets_of_text(text: str) -> Iterator[str]:
         yield password or user
     for start, end in _places(text):
         yield text[start:end].strip("\"'")
+
+
+def _all_places(text: str) -> Iterator[tuple[int, int]]:
+    yield from _places(text)
+    for match in _USERINFO.finditer(text):
+        yield match.span(2)
+
+
+def _encoded_places(text: str, secrets: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Where percent-encoded characters hide secrets. A byte of UTF-8 is one character while this looks."""
+    known_forms = {secret.encode(errors="replace").decode("latin-1") for secret in secrets}.union(secrets)
+    for url in _URLS.finditer(text) if "%" in text else ():
+        if _ENCODED.search(url[0]):
+            chars = list(_CHAR.finditer(url[0]))
+            ends = [url.start(), *(url.start() + char.end() for char in chars)]
+            decoded = "".join(chr(int(char[1], 16)) if char[1] else char[0] for char in chars)
+            known = (
+                match.span()
+                for secret in known_forms
+                if len(secret) >= MIN_INSIDE
+                for match in re.finditer(re.escape(secret), decoded)
+            )
+            for start, end in (*_all_places(decoded), *known):
+                yield ends[start], ends[end]
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:

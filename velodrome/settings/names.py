@@ -12,6 +12,12 @@ KINDS = (RESOURCES, AGENTS, MODELS)
 ENVIRONMENT_KEYS = ("resources_server", "environment")  # an agent's reference to its environment
 
 # Keys a block may carry that are not settings of the component itself: how it is hosted, and what NeMo Gym notes there.
+THEIRS_UNSET: dict[
+    str, tuple[object, ...]
+] = {  # settings that NeMo Gym's config of openai_model spells out, with the values that change nothing
+    "openai_default_headers": ({}, None),
+    "drop_input_reasoning_items": (False, "False", "false"),
+}
 FOREIGN = frozenset(
     (
         *("entrypoint", "domain", "description", "verified", "value", "datasets"),

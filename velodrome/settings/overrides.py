@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from velodrome.settings.documents import MAX_DEPTH
 from velodrome.settings.masking import is_secret_key, mask_text
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ _SIMPLE = re.compile(
     re.ASCII,
 )
 _NOT_WORDS = frozenset(("true", "false", "null", "nan", "inf"))  # in any case
-MAX_CHARS = 16 * 1024  # Hydra's parser takes seconds for a list of this length, and minutes for a longer one
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def parse(texts: Sequence[Word], problems: list[str]) -> tuple[list[Change], set
     """The changes, in order, and the first key of every override that could not be read."""
     changes: list[Change] = []
     broken: set[str] = set()
-    for text in _with_values(texts):
+    for text in texts:
         if isinstance(text, Change):
             changes.append(text)
             continue
@@ -59,19 +57,6 @@ def parse(texts: Sequence[Word], problems: list[str]) -> tuple[list[Change], set
             broken.add(text.partition("=")[0].lstrip("+~-").partition(".")[0])
             problems.append(f"{COMMAND_LINE}: {_shown(text)}: {refused}")
     return changes, broken
-
-
-def _with_values(texts: Sequence[Word]) -> list[Word]:
-    """The overrides, with `--limit 3` as one: the value of a flag is not a second mistake."""
-    joined: list[Word] = []
-    for text in texts:
-        last = joined[-1] if joined else ""
-        is_value = isinstance(text, str) and text[:1] not in ("", "-", "+", "~") and "=" not in text
-        if is_value and isinstance(last, str) and last.startswith("--") and "=" not in last:
-            joined[-1] = f"{last}={text}"
-        else:
-            joined.append(text)
-    return joined
 
 
 def _shown(text: str) -> str:
@@ -89,8 +74,6 @@ def _change(text: str) -> Change:
         key, _, value = text.lstrip("-").partition("=")
         setting = f"+{key.replace('-', '_')}={value or '…'}"
         raise _Refused(f"settings have no dashes: write {_shown(setting)}")
-    if len(text) > MAX_CHARS:
-        raise _Refused(f"longer than {MAX_CHARS // 1024} KiB; put the value in a config file")
     if not text.startswith("~") and "=" not in text:
         raise _Refused('no "="; write it as +name=…')
     try:
@@ -108,7 +91,7 @@ def _change(text: str) -> Change:
         raise _Refused("gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]")
     removes = override.is_delete()
     path = tuple(key.split("."))
-    return Change(path, _plain(value, len(path)), remove=removes, only_equal=removes and value is not None)
+    return Change(path, _plain(value), remove=removes, only_equal=removes and value is not None)
 
 
 def _simple(text: str) -> Change | None:
@@ -127,8 +110,7 @@ def _simple(text: str) -> Change | None:
     texts = value if isinstance(value, list) else [value]
     if any(isinstance(each, str) and each.lower() in _NOT_WORDS for each in texts):
         return None
-    path = tuple(key.split("."))
-    return Change(path, _plain(value, len(path)))
+    return Change(tuple(key.split(".")), value)
 
 
 def _parsed(text: str) -> tuple[Override, Any]:
@@ -143,16 +125,15 @@ def _parsed(text: str) -> tuple[Override, Any]:
         why = "" if secret or not isinstance(error, HydraException) else f" ({' '.join(str(error).split())[:160]})"
         raise _Refused(f"not in the override grammar{why}; put the value in quotes, as in 'key=\"value\"'") from None
     except RecursionError:
-        raise _Refused(f"nested more than {MAX_DEPTH} levels deep; flatten it") from None
+        raise _Refused("nested too deep; flatten it") from None
 
 
-def _plain(value: Any, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise _Refused(f"nested more than {MAX_DEPTH} levels deep; flatten it")
+def _plain(value: Any) -> Any:
+    """The value with text for every key."""
     if isinstance(value, dict):
-        return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
+        return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, depth + 1) for item in value]
+        return [_plain(item) for item in value]
     return value
 
 

@@ -6,6 +6,7 @@ Mappings merge key by key, everything else replaces what was there, and `???` ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from velodrome.settings.files import Layer
@@ -42,7 +43,7 @@ class Tree:
                     self._sources[here] = label
                 self._merge(into[key], value, here, label)
             elif value != MISSING or key not in into:
-                into[key] = value
+                into[key] = deepcopy(value)  # an alias of YAML is one object in two places
                 self._sources[here] = label
 
     def apply(self, change: Change) -> str | None:
@@ -83,8 +84,10 @@ class Tree:
         if not is_block(block):
             return None
         for depth in (1, 2):
+            if len(path) <= depth:
+                break
             here = child(block, path[1]) if depth == 2 else block
-            if len(path) > depth and isinstance(here, dict) and here and path[depth] not in here:
+            if isinstance(here, dict) and here and path[depth] not in here:
                 names = " or ".join(f'"{name}"' for name in here)
                 where = ".".join(path[:depth])
                 return f'{COMMAND_LINE}: "{where}" has no "{path[depth]}"; did you mean {names}? (~{where} removes it)'

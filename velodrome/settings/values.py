@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
+LARGEST = 2**63 - 1  # a whole number that every JSON reader takes
+MOST_WORKERS = 256  # processes; thousands would take the memory of the machine
+
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -21,9 +24,15 @@ def _path(value: Any) -> Any:
 
 
 def _parallel(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST):
         return value
     raise ValueError(f"expected a whole number from 1, or auto, not {value!r:.80}")
+
+
+def _workers(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_WORKERS):
+        return value
+    raise ValueError(f"expected a whole number from 1 to {MOST_WORKERS}, or auto, not {value!r:.80}")
 
 
 def _split(value: Any) -> Any:
@@ -50,13 +59,15 @@ def _jsonl(path: Path) -> Path:
     return path
 
 
-Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Repeats = Annotated[int, Field(ge=1, le=1_000_000)]  # of one task: a plan takes a byte for each of each task
+Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 Amount = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 JsonlFile = Annotated[FilePath, AfterValidator(_jsonl)]
 Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
+Workers = Annotated[int | Literal["auto"], PlainValidator(_workers)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
 Counts = Annotated[tuple[Count, ...], BeforeValidator(_counts)]

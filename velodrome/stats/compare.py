@@ -17,9 +17,18 @@ from velodrome.records.rows import Unread, read_facts
 from velodrome.stats.exact import mean_of
 from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_order
 from velodrome.stats.groups import RunReading, natural, read_run
-from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS, Interval, alike, paired_interval, unpaired_interval
+from velodrome.stats.intervals import (
+    FEWEST,
+    FEWEST_NUMBERS,
+    Interval,
+    alike,
+    clipped,
+    paired_interval,
+    unpaired_interval,
+)
 from velodrome.stats.metrics import largest_k, sizes
-from velodrome.timing.report import counted
+from velodrome.stats.run_settings import settings_that_differ
+from velodrome.timing.figures import counted
 
 Json = dict[str, Any]
 
@@ -39,6 +48,7 @@ def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | No
     add_prompts(flips[:MOST_PROMPTS], [*b, *a])
     comparison: Json = {
         "files": {"a": [str(path) for path in a], "b": [str(path) for path in b]},
+        "settings": settings_that_differ(a, b),
         "pass_at": settings.pass_at,
         "level": settings.level,
         "a": before.metrics,
@@ -104,7 +114,8 @@ def _compared(
     if not pairs:
         return _entry(name, None, None, None, None, (0, 0), too_few=True)
     differences = [_apart(before, after) for before, after in pairs]
-    paired = paired_interval(differences, level, furthest=furthest)
+    shares = a.within == b.within == (0.0, 1.0)
+    paired = clipped(paired_interval(differences, level, furthest=furthest), (-1.0, 1.0) if shares else None)
     means = mean_of([before for before, _ in pairs]), mean_of([after for _, after in pairs])
     too_few = len(pairs) < fewest or (paired is None and not alike(differences))
     return _entry(name, *means, paired, True, (len(pairs), len(pairs)), too_few=too_few)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from velodrome.settings.values import Counts, Names, Text
 from velodrome.stats.draws import MOST_VOTES, Ballot, ballot, majority_at_k, pass_hat_k
 from velodrome.stats.exact import Moments, TaskSums, mean_of
 from velodrome.stats.first_names import FirstNames
-from velodrome.stats.intervals import Interval, mean_interval
+from velodrome.stats.intervals import Interval, mean_interval, range_of
 from velodrome.stats.metrics import PASS_REWARD, largest_k, pass_at_k, sizes
 from velodrome.stats.numbers import COUNTS, TIMES
 from velodrome.timing.percentiles import Quantiles
@@ -72,9 +72,11 @@ class Measure(NamedTuple):
     weights: Sequence[int]
     share_of: Interval | None = None  # the two values that rollouts have, or the bounds of a rate
     constant: bool = False  # every rollout has the same number
+    within: Interval | None = None  # where its true mean is
 
     def interval(self, level: float) -> Interval | None:
-        return mean_interval(list(self.values.values()), self.weights, level, share_of=self.share_of)
+        values = list(self.values.values())
+        return mean_interval(values, self.weights, level, share_of=self.share_of, within=self.within)
 
 
 class Cell:
@@ -113,12 +115,12 @@ class Cell:
             share_of = (spread.low, spread.high)
         weights = [count for count in self._tasks.counts if count]
         constant = spread.low == spread.high
-        return Measure(self._moments.mean or 0.0, self._tasks.means(), weights, share_of, constant)
+        amount = name in TIMES or name in COUNTS
+        within = range_of(spread.low, spread.high, amount=amount)
+        return Measure(self._moments.mean or 0.0, self._tasks.means(), weights, share_of, constant, within)
 
     def summary(self, name: str, level: float) -> Json:
         interval = self.measure(name).interval(level)
-        if interval is not None and name in (*TIMES, *COUNTS) and self.spread.low >= 0:
-            interval = max(interval[0], 0.0), interval[1]  # no true mean is below 0, so the interval holds it as often
         numbers = {
             "mean": self._moments.mean,
             "std": self._moments.std,
@@ -174,8 +176,10 @@ class RolloutGroup:
             self._votes.append([])
         return place
 
-    def settle(self) -> None:
-        """Count what is waiting, before anything is read."""
+    def settle(self, averaged: Collection[str]) -> None:
+        """Count what is waiting, before anything is read; fields of tasks, which are not `averaged`, are dropped."""
+        for name in [name for name in self.cells if name not in averaged]:
+            del self.cells[name]
         for cell in self.cells.values():
             cell.settle()
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from velodrome.records.task import hashed
 from velodrome.stats.draws import MOST_VOTES
 from velodrome.stats.group import MOST_FIELDS, MetricsSettings, RolloutGroup, answer_of, text_for
 from velodrome.stats.metrics import Taken, Tally, read_shards
-from velodrome.stats.numbers import numbers_of
+from velodrome.stats.numbers import COUNTS, TIMES, numbers_of
 
 Json = dict[str, Any]
 
@@ -139,8 +139,9 @@ def read_run(
         reading = RunReading(settings, prompts=prompts, most_cells=most_cells, first_other=first_other)
         read_shards(paths, reading.add, again=taken)
         reading.taken = taken
+    averaged = {*reading.tally.scored, *TIMES, *COUNTS, *(settings.fields or ())}
     for group in (reading.run, *reading.groups.values()):
-        group.settle()
+        group.settle(averaged)
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
         hint = "give agent, task, status, or a field of the rows as in info.level"
         raise InputError(f"by={settings.by}: no rollout has it; {hint}")
@@ -159,8 +160,20 @@ def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) 
         "run": reading.run.summary(ks),
         "by": settings.by,
         "groups": [{"group": name, **reading.groups[name].summary(ks)} for name in sorted(reading.groups, key=natural)],
+        **({"difficulty": difficulty(reading.groups)} if settings.by == "task" else {}),
         "notes": reading.notes,
     }
+
+
+def difficulty(groups: Mapping[str, RolloutGroup]) -> dict[str, list[str]]:
+    """The tasks that are solved (every rollout passes), useful for learning (rollouts differ), and hopeless."""
+    result: dict[str, list[str]] = {"solved": [], "useful": [], "hopeless": []}
+    for name, group in sorted(groups.items()):
+        tried, passed, reward = sum(group.tried), sum(group.passed), group.cells.get("reward")
+        if name not in (NONE, OTHERS) and tried and reward is not None:
+            differ = passed or reward.spread.low != reward.spread.high
+            result["solved" if passed == tried else "useful" if differ else "hopeless"].append(name)
+    return result
 
 
 def natural(name: str) -> tuple[int, float, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from math import cbrt, frexp, fsum, hypot, isfinite, ldexp, sqrt
+from math import cbrt, exp, frexp, fsum, hypot, inf, isfinite, ldexp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -20,18 +20,24 @@ Array = NDArray[np.float64]
 FEWEST = 10  # tasks, of a share: with fewer the interval of a 95% level holds the truth more than 97% of the time
 FEWEST_NUMBERS = 20  # tasks, of other numbers: with fewer it depends on their distribution how often that is
 _FURTHEST = 3.0  # times the distance that an end of symmetric numbers has
+_NEARLY_NORMAL = 1e6  # degrees of freedom
 _FEWEST_EQUAL = 5.0  # tasks of equal weight that tasks of different weights amount to
 
 Interval = tuple[float, float]
 
 
 def mean_interval(
-    values: Sequence[float], weights: Sequence[float], level: float, *, share_of: Interval | None = None
+    values: Sequence[float],
+    weights: Sequence[float],
+    level: float,
+    *,
+    share_of: Interval | None = None,
+    within: Interval | None = None,
 ) -> Interval | None:
     """The interval of the weighted mean of tasks' values; a task's weight is the number of its rollouts.
 
-    `share_of`: the two values that rollouts can have, or the bounds of a rate. None where there is nothing to say: too
-    few tasks, or too few that differ from all others.
+    `share_of`: the two values that rollouts can have, or the bounds of a rate. `within`: where the true mean is, see
+    `range_of`. None where there is nothing to say: too few tasks, or too few that differ from all others.
     """
     if not level or len(values) < (FEWEST_NUMBERS if share_of is None else FEWEST):
         return None
@@ -39,7 +45,21 @@ def mean_interval(
         return _share_interval(values, weights, level, share_of)
     if max(Counter(values).values()) > len(values) - FEWEST or alike(values):
         return None
-    return _number_interval(values, weights, level)
+    return clipped(_number_interval(values, weights, level), within)
+
+
+def range_of(low: float, high: float, *, amount: bool = False) -> Interval | None:
+    """Where the true mean of numbers between these two is. Numbers of which all are in [0, 1] are taken for shares."""
+    if low < 0:
+        return None
+    return (0.0, inf) if amount else (0.0, 1.0) if high <= 1 else None
+
+
+def clipped(interval: Interval | None, within: Interval | None) -> Interval | None:
+    """The part of an interval where the truth can be, so it holds the truth as often."""
+    if interval is None or within is None:
+        return interval
+    return max(interval[0], within[0]), min(interval[1], within[1])
 
 
 def paired_interval(differences: Sequence[float], level: float, *, furthest: float | None) -> Interval | None:
@@ -167,6 +187,39 @@ def alike(values: Sequence[float]) -> bool:
 
 @lru_cache(maxsize=4096)
 def student(share: float, freedom: float) -> float:
-    from scipy.special import stdtrit  # 100 ms to import, and only intervals need it
+    """The number below which this share, from one half on, of Student's t distribution is."""
+    if freedom > _NEARLY_NORMAL:
+        return NormalDist().inv_cdf(share)
+    low, high = 0.0, 1.0
+    while _above(high, freedom) > 1 - share:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _above(middle, freedom) > 1 - share else (low, middle)
+    return high
 
-    return float(stdtrit(freedom, share))
+
+def _above(t: float, freedom: float) -> float:
+    """The share of Student's t distribution above t: half a regularised incomplete beta function."""
+    x, a, b = freedom / (freedom + t * t), freedom / 2, 0.5
+    if x >= 1:
+        return 0.5
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x))
+    if x < (a + 1) / (a + b + 2):  # where the continued fraction converges quickly
+        return front * _continued(x, a, b) / a / 2
+    return (1 - front * _continued(1 - x, b, a) / b) / 2
+
+
+def _continued(x: float, a: float, b: float) -> float:
+    """The continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's method."""
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, 1000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            c, d = 1 + term / c, 1 / (1 + term * d)
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value

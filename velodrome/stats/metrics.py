@@ -38,6 +38,7 @@ class Tally:
         self.tool_calls = 0
         self._input_tokens = self._output_tokens = self.total_tokens = 0
         self._means: dict[str, Mean] = {"reward": Mean()}
+        self.scored = {"reward"}  # what `verify` returned in some row: the same in another may equal the task's field
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
         self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
@@ -55,6 +56,8 @@ class Tally:
             if name not in means:
                 means[name] = Mean()
             means[name].add(value)
+        if not self.scored.issuperset(facts.numbers):
+            self.scored.update(facts.scored.intersection(facts.numbers))
         for counts, names in (
             (self._infinite, facts.not_finite),
             (self._wrong, facts.wrong),
@@ -98,8 +101,9 @@ class Tally:
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
-        means = {name: self.mean(name) for name in sorted(self._means, key=lambda name: (name != "reward", name))}
-        metrics: Json = {name: mean for name, mean in means.items() if mean is not None}
+        names = sorted(self.scored & self._means.keys(), key=lambda name: (name != "reward", name))
+        metrics: Json = {name: mean for name in names if (mean := self.mean(name)) is not None}
+        counts = {f"n/{name}": self._means[name].count for name in metrics if self._means[name].count < self.rows}
         if self.rows:
             metrics.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         metrics["rollouts/kept"] = self.rows
@@ -119,7 +123,7 @@ class Tally:
             metrics["throughput/active_s"] = round(seconds, 6)
             metrics["throughput/samples_per_s"] = self.rows / seconds
             metrics["throughput/tokens_per_s"] = metrics["tokens/total"] / seconds
-        metrics.update(self._pass_rates())
+        metrics.update(self._pass_rates() | counts)
         return metrics
 
     def _pass_rates(self) -> Json:

@@ -9,21 +9,27 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
+
+import orjson
 
 from velodrome.records.outcomes import FINISHED
 from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS
-from velodrome.timing.report import clean, counted, table
+from velodrome.timing.figures import counted, figure
+from velodrome.timing.report import clean, table
 
 Json = dict[str, Any]
 
 SHOWN_FLIPS = 10
+SHOWN_SETTINGS = 40
+_LONGEST_SETTING = 60
 _MOST_NOTES = 20
-_LONGEST_WHOLE = 1e12  # written out; what is larger has an exponent
 _LONGEST_CELL = 1000
 _FORMULA = ("=", "+", "-", "@")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _SPREAD = ("std", "min", "median", "max")
+shown = partial(figure, digits=4)
 _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_error")
 
 
@@ -38,7 +44,7 @@ def metrics_report(result: Json, *, fields: Sequence[str] = ()) -> str:
     ]
     if result["groups"]:
         parts.append(f"by {clean(result['by'])}")
-        parts.append(_groups_table(result, "reward", level))
+        parts += [_groups_table(result, "reward", level), _difficulty(result)]
         for name in fields:
             if name != "reward" and name in result["run"]["fields"]:
                 parts.append(clean(name))
@@ -85,7 +91,13 @@ def _level(result: Json) -> str:
 
 def _fields_table(group: Json, level: str) -> str:
     rows = [
-        (name, f"{field['n']:,}", shown(field["mean"]), interval(field), *(shown(field[each]) for each in _SPREAD))
+        (
+            name,
+            f"{field['n']:,}",
+            shown(field["mean"]),
+            interval(field),
+            *(shown(field[each]) for each in _SPREAD),
+        )
         for name, field in group["fields"].items()
     ]
     return table(("field", "n", "mean", level, *_SPREAD), rows) if rows else ""
@@ -106,9 +118,31 @@ def _groups_table(result: Json, name: str, level: str) -> str:
         numbers = (shown(field.get(each)) for each in _SPREAD)
         counts = [f"{group['rollouts']:,}", f"{group['tasks']:,}"]
         counts += [f"{_stopped(group):,}"] if limited else []
-        rows.append((group["group"], *counts, shown(field.get("mean")), interval(field), *numbers, *map(shown, values)))
+        rows.append(
+            (
+                group["group"],
+                *counts,
+                shown(field.get("mean")),
+                interval(field),
+                *numbers,
+                *map(shown, values),
+            )
+        )
     heads = ("rollouts", "tasks", *(("stopped",) if limited else ()))
     return table((result["by"], *heads, name, level, *_SPREAD, *rates), rows)
+
+
+def _difficulty(result: Json) -> str:
+    """How many tasks a model can learn from."""
+    classes = result.get("difficulty")
+    if classes is None:
+        return ""
+    text = (
+        f"{len(classes['solved']):,} solved (every rollout passed), {len(classes['useful']):,} useful for learning"
+        f" (rollouts differ), {len(classes['hopeless']):,} hopeless (none passed, all alike); --json names them"
+    )
+    repeats = max((group["rollouts"] for group in result["groups"]), default=0)
+    return f"{text}\none rollout per task cannot show a useful one: +num_repeats=4 or more" if repeats < 2 else text
 
 
 def _stopped(group: Json) -> int:
@@ -120,14 +154,6 @@ def _notes(result: Json) -> str:
     lines = [f"note: {clean(note, longest=300)}" for note in result["notes"][:_MOST_NOTES]]
     more = len(result["notes"]) - len(lines)
     return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
-
-
-def shown(value: float | None, *, sign: bool = False) -> str:
-    """A number in a few digits; `-` for none."""
-    if value is None:
-        return "-"
-    plus = "+" if sign else ""
-    return f"{value:{plus},.0f}" if 1000 <= abs(value) < _LONGEST_WHOLE else f"{value:{plus}.4g}"
 
 
 def interval(result: Json) -> str:
@@ -159,10 +185,11 @@ def _cell(name: str) -> str:
 
 
 def compare_report(result: Json, *, all_flips: bool = False) -> str:
-    """Both runs, what differs, which tasks flipped, and the verdict last."""
+    """Both runs, how they were made, what differs, which tasks flipped, and the verdict last."""
     level = _level(result)
     parts = [
         "\n".join(_runs(result)),
+        _settings(result["settings"]),
         _differences(result["fields"], level),
         *_compared_groups(result, level),
         "\n".join(_flips(result, all_flips)),
@@ -182,6 +209,26 @@ def _runs(result: Json) -> Iterator[str]:
         yield f"{side.upper()}  {files}: {kept}, {counts['rollouts/failed']:,} failed{limits}"
     tasks = result["tasks"]
     yield f"{counted(tasks['both'], 'task')} in both, {tasks['only_a']:,} only in A, {tasks['only_b']:,} only in B"
+
+
+def _settings(settings: Sequence[Json] | None) -> str:
+    """What the run files say differently."""
+    if settings is None:
+        return "settings: not compared, a run has no run file beside it"
+    if not settings:
+        return "settings: the run files say the same"
+    rows = [(each["name"], setting_text(each["a"]), setting_text(each["b"])) for each in settings[:SHOWN_SETTINGS]]
+    more = len(settings) - len(rows)
+    drawn = table(("setting", "A", "B"), rows, left=3)
+    return f"{drawn}\nand {counted(more, 'more setting')}; --json lists them" if more else drawn
+
+
+def setting_text(value: Any) -> str:
+    """A setting in a few characters; `-` where a run has none."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= _LONGEST_SETTING else f"{text[:_LONGEST_SETTING]}…"
 
 
 def _differences(fields: Sequence[Json], level: str) -> str:

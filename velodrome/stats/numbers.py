@@ -1,7 +1,7 @@
 """The numbers of one rollout that can be averaged and compared, each under the name it has everywhere.
 
 Every number at the top level of the row is one, under its own name. So are those that the conversation, the usage and
-the timing hold, unless the row has a number of that name itself.
+the timing hold, unless `verify` returned a number of that name.
 """
 
 from __future__ import annotations
@@ -25,5 +25,7 @@ def numbers_of(facts: RowFacts) -> dict[str, float]:
     }
     if facts.verified_later:
         numbers["verify_s"] = None  # verification was not a part of this rollout: that is not zero seconds
-    numbers.update(facts.numbers)
+    numbers.update(
+        {name: value for name, value in facts.numbers.items() if name not in numbers or name in facts.scored}
+    )
     return {name: float(value) + 0.0 for name, value in numbers.items() if value is not None}  # -0.0 is 0.0

@@ -17,7 +17,7 @@ from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_
 from velodrome.stats.groups import read_run
 from velodrome.stats.intervals import Interval, mean_interval, paired_interval
 from velodrome.stats.metrics import largest_k, sizes
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 
 Json = dict[str, Any]
 
@@ -104,7 +104,7 @@ def _within(measure: Measure | None, values: dict[int, float], level: float, *, 
     if not paired:
         return measure.interval(level)
     own = list(values.values())
-    interval = mean_interval(own, [1] * len(own), level, share_of=measure.share_of)
+    interval = mean_interval(own, [1] * len(own), level, share_of=measure.share_of, within=measure.within)
     return interval if interval is not None and all(map(isfinite, interval)) else None
 
 

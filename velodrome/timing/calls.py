@@ -1,7 +1,8 @@
-"""Which functions use the CPU: yappi, from `start` to `stop`, read without stopping it. The only importer of yappi.
+"""How long functions take: yappi, from `start` to `stop`, read without stopping it. The only importer of yappi.
 
-A coroutine is charged what it computes itself, not what it waits for, and counts once however often it is resumed.
-Every thread is counted, those that ran before the start too. One process has one yappi, so there is one at a time.
+On the CPU clock a coroutine is charged what it computes itself, on the wall clock also what it waits for. It counts
+once however often it is resumed. Every thread is counted, those that ran before the start too. One process has one
+yappi, and one clock at a time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from velodrome.timing import wall
-from velodrome.timing.tables import BUILTIN, Cost, Key, Row, Table
+from velodrome.timing.tables import BUILTIN, Cost, Key, Table
 
 _PACKAGE = Path(__file__).parents[1]
 _COMPONENTS = [_PACKAGE / kind for kind in ("resources_servers", "responses_api_models", "responses_api_agents")]
@@ -22,9 +22,10 @@ _LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"
 
 
 class Calls:
-    """The CPU clock."""
+    """One clock: `cpu` or `wall`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: str = "cpu") -> None:
+        self.clock = clock
         self._begun: set[int] = set()
         self._begun_edges: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
@@ -34,7 +35,7 @@ class Calls:
         import yappi
 
         yappi.clear_stats()
-        yappi.set_clock_type("cpu")
+        yappi.set_clock_type(self.clock)
         yappi.start(builtins=True, profile_threads=True)
 
     def stop(self) -> None:
@@ -47,7 +48,7 @@ class Calls:
         """What was counted so far."""
         with self._lock:
             entries = {entry[8]: self._read(entry) for entry in _counted()}
-        table = Table("cpu")
+        table = Table(self.clock)
         for entry in entries.values():
             _add(table, entry, entries)
         return table
@@ -75,28 +76,12 @@ class _Entry(NamedTuple):
 
 
 def _add(table: Table, entry: _Entry, entries: dict[int, _Entry]) -> None:
-    """One entry to its row. Where the wall clock's wrapper stands between two functions, one calls the other."""
+    """One entry to its row."""
     row = table.row(entry.key, project=is_project(entry.key.file))
     row.cost.add(*entry.cost)
     for number, cost in entry.children.items():
-        child = entries.get(number)
-        if child is None:
-            continue
-        if wall.is_wrapper(entry.key) and not wall.is_machinery(child.key):
-            row.cost.ttot -= cost.ttot
-            continue
-        row.child(child.key).add(*cost)
-        if wall.is_wrapper(child.key):
-            _add_wrapped(row, cost, child, entries)
-
-
-def _add_wrapped(row: Row, cost: Cost, wrapper: _Entry, entries: dict[int, _Entry]) -> None:
-    """What a function calls by way of a wrapper: its share of what the wrapper calls."""
-    share = cost.ttot / wrapper.cost.ttot if wrapper.cost.ttot else 0.0
-    for number, inner in wrapper.children.items():
-        if number in entries and not wall.is_machinery(entries[number].key):
-            row.child(entries[number].key).add(cost.ncall, cost.nactual, inner.tsub * share, inner.ttot * share)
-            row.child(wrapper.key).ttot -= inner.ttot * share
+        if number in entries:
+            row.child(entries[number].key).add(*cost)
 
 
 def _counted() -> list[tuple[Any, ...]]:

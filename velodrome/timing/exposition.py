@@ -1,127 +1,119 @@
-"""Numbers for Prometheus: `prometheus_client`, with labels that cannot fill the memory and several processes as one.
+"""Counters and gauges in the text format that Prometheus reads.
 
-A label never has more than `MOST_VALUES` values: later ones are counted under "other", because a caller or a model may
-make names up. Imported only by what is scraped.
+A label never has more than so many values: later ones are counted under "other", because a caller or a model may make
+names up.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, Summary, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
-
-__all__ = ["Bounded", "Counter", "Gauge", "Histogram", "Metric", "Summary"]
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_VALUES = 100
 OTHER = "other"
-DURATIONS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-LAGS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _LONGEST_VALUE = 200
-_M = TypeVar("_M", bound=MetricWrapperBase)
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+Labels = tuple[tuple[str, str], ...]  # names and values
 
 
-class Bounded(Generic[_M]):
-    """A metric with labels, whose children are looked up once and whose label values are bounded."""
+class Metric(NamedTuple):
+    """One name with its samples. The name of a counter ends in `_total`."""
 
-    def __init__(self, metric: _M, *, most: int = MOST_VALUES) -> None:
-        self._metric = metric
-        self._most = most
-        self._children: dict[tuple[str, ...], _M] = {}
-        self._values: dict[int, set[str]] = {}
+    name: str
+    kind: Literal["counter", "gauge"]
+    about: str
+    samples: dict[Labels, float]
 
-    def at(self, *values: str) -> _M:
-        """The child for these label values; a value too many, too long or not encodable is "other"."""
-        child = self._children.get(values)
-        if child is None:
-            admitted = tuple(self._admitted(place, value) for place, value in enumerate(values))
-            child = self._children.get(admitted)
-            if child is None:
-                child = self._children[admitted] = self._metric.labels(*admitted)
-        return child
 
-    def _admitted(self, place: int, value: str) -> str:
-        known = self._values.setdefault(place, set())
+class Metrics:
+    """What a process counts."""
+
+    def __init__(self, *, most_values: int = 1000) -> None:
+        self._metrics: dict[str, Metric] = {}
+        self._values: dict[tuple[str, str], set[str]] = {}  # of a metric's label
+        self._most_values = most_values
+
+    def counter(self, name: str, about: str) -> Metric:
+        """A number that only grows."""
+        return self._metrics.setdefault(name, Metric(name, "counter", about, {}))
+
+    def gauge(self, name: str, about: str) -> Metric:
+        """A number that comes and goes."""
+        return self._metrics.setdefault(name, Metric(name, "gauge", about, {}))
+
+    def labels(self, metric: Metric, **values: str) -> Labels:
+        """The labels of a sample; a value too many, too long or not encodable is "other"."""
+        return tuple((name, self._admitted(metric.name, name, value)) for name, value in values.items())
+
+    def _admitted(self, metric: str, name: str, value: str) -> str:
+        known = self._values.setdefault((metric, name), set())
         if value not in known and value != OTHER:
-            if len(known) >= self._most or len(value) > _LONGEST_VALUE or not _encodable(value):
+            if len(known) >= self._most_values or len(value) > _LONGEST_VALUE or not _is_encodable(value):
                 return OTHER
             known.add(value)
         return value
 
-
-class _CpuTime(Collector):
-    """What is known of a process without /proc."""
-
-    def collect(self) -> Iterator[Metric]:
-        yield CounterMetricFamily("process_cpu_seconds", "Total CPU time in seconds.", time.process_time())
+    def all(self) -> list[Metric]:
+        """Every metric, those of the process too."""
+        return [*self._metrics.values(), *process_metrics()]
 
 
-class _Families(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+def add(metric: Metric, labels: Labels = (), amount: float = 1.0) -> None:
+    """Let a sample grow."""
+    metric.samples[labels] = metric.samples.get(labels, 0.0) + amount
 
 
-def make_registry() -> CollectorRegistry:
-    """A registry of one's own, with the metrics of this process in it."""
-    registry = CollectorRegistry()
-    process = ProcessCollector(registry=None)
-    registry.register(process if list(process.collect()) else _CpuTime())
-    return registry
-
-
-def families(registry: CollectorRegistry) -> list[Metric]:
-    """Everything in a registry, without the `_created` series that OpenMetrics adds."""
-    return [_copy(family) for family in registry.collect()]
-
-
-def parsed(text: str) -> list[Metric]:
-    """The families in a text that `render` made. Raises ValueError if it is another text."""
-    return list(text_string_to_metric_families(text))
-
-
-def labelled(group: Iterable[Metric], **labels: str) -> list[Metric]:
-    """The same families, each sample with more labels."""
-    return [_copy(family, labels) for family in group]
-
-
-def merged(groups: Iterable[Iterable[Metric]]) -> list[Metric]:
-    """Families of one name become one."""
-    result: dict[str, Metric] = {}
-    for group in groups:
-        for family in group:
-            result.setdefault(family.name, Metric(family.name, family.documentation, family.type)).samples.extend(
-                family.samples
-            )
-    return list(result.values())
-
-
-def render(group: Iterable[Metric]) -> bytes:
-    """The text that Prometheus reads."""
-    return generate_latest(_Families(group))
-
-
-def _copy(family: Metric, labels: dict[str, str] | None = None) -> Metric:
-    result = Metric(family.name, family.documentation, family.type)
-    result.samples = [
-        sample._replace(labels={**(labels or {}), **sample.labels})
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    ]
+def process_metrics() -> list[Metric]:
+    """The CPU time of this process and, where there is a /proc, its memory, its files and its start."""
+    result = [Metric("process_cpu_seconds_total", "counter", "CPU time in seconds.", {(): time.process_time()})]
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        memory = float(int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+        begun = int(booted.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        files = float(len(os.listdir("/proc/self/fd")))
+        result += [
+            Metric("process_resident_memory_bytes", "gauge", "Memory in RAM.", {(): memory}),
+            Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.", {(): begun}),
+            Metric("process_open_fds", "gauge", "Open file descriptors.", {(): files}),
+        ]
     return result
 
 
-def _encodable(value: str) -> bool:
+def merged(groups: Iterable[tuple[Mapping[str, str], Iterable[Metric]]]) -> list[Metric]:
+    """The metrics of several processes as one, each sample with the labels of its group."""
+    result: dict[str, Metric] = {}
+    for more, group in groups:
+        for name, kind, about, samples in group:
+            one = result.setdefault(name, Metric(name, kind, about, {}))
+            one.samples.update({(*more.items(), *labels): value for labels, value in samples.items()})
+    return list(result.values())
+
+
+def render(metrics: Iterable[Metric]) -> bytes:
+    """The text."""
+    lines = []
+    for name, kind, about, samples in metrics:
+        lines += [f"# HELP {name} {about.translate(_ESCAPES)}", f"# TYPE {name} {kind}"]
+        for labels, value in samples.items():
+            inside = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
+            lines.append(f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _number(value: float) -> str:
+    return repr(float(value)) if isfinite(value) else "NaN"
+
+
+def _is_encodable(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:

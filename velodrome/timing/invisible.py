@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+_LONGEST = 4000  # characters of a text
+
 # A zero-width joiner between two letters or emoji is how some are written; beside ASCII it only hides.
 INVISIBLE = re.compile(
     "["
@@ -25,6 +27,19 @@ INVISIBLE = re.compile(
 def escaped(text: str) -> str:
     """The text for a terminal: each such character as an escape. Tabs and line ends stay."""
     return INVISIBLE.sub(lambda match: "".join(map(_escape, match.group())), text)
+
+
+def plain(text: str, longest: int = _LONGEST) -> str:
+    """Text that is safe in a terminal, and bounded."""
+    safe = escaped(text.replace("\r\n", "\n"))
+    if len(safe) > longest:
+        safe = f"{safe[:longest]}… ({len(safe) - longest} more characters)"
+    return safe
+
+
+def one_line(text: str) -> str:
+    """The same on one line, so that it cannot imitate another block."""
+    return plain(" ".join(text.split()))
 
 
 def printed_json(value: Any) -> str:

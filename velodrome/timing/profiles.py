@@ -16,44 +16,24 @@ import time
 from collections.abc import Iterator
 from glob import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from velodrome.errors import InputError
+from velodrome.forks import close_alone, keep_alone, lock_holders
 from velodrome.timing.tables import Table, as_callgrind, as_pstat, as_text, from_json, merged
 
 PARTS = ".parts"
 _CLAIM_S = 5.0  # the workers of a run that was killed need about three seconds to end
 
 
-class Clocks(NamedTuple):
-    """What one process, or several together, measured."""
-
-    cpu: Table
-    wall: Table
-
-    def as_json(self) -> dict[str, Any]:
-        """Both tables."""
-        return {"cpu": self.cpu.as_json(), "wall": self.wall.as_json()}
-
-
-def clocks_from(data: dict[str, Any]) -> Clocks:
-    """The clocks that `as_json` was made of."""
-    return Clocks(from_json(data["cpu"]), from_json(data["wall"]))
-
-
-def total(clocks: list[Clocks]) -> Clocks:
-    """The sum over processes."""
-    return Clocks(merged("cpu", [each.cpu for each in clocks]), merged("wall", [each.wall for each in clocks]))
-
-
 class Part(NamedTuple):
-    """What one process saved: the worker it was, its life (a worker that is started again has a new one)."""
+    """What one process saved: the worker it was, its life (a worker that is started again has a new one), its table."""
 
     worker: int
     life: str
-    clocks: Clocks
+    table: Table
 
 
 class Profiles:
@@ -72,7 +52,8 @@ class Profiles:
             while not _locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() > deadline:
                     raise InputError(
-                        f"{self.directory}: another run writes the profile of {self.name} there;"
+                        f"{self.directory}: another run writes the profile of {self.name} there"
+                        f"{lock_holders(self._parts / 'claim.lock')};"
                         " give another +profiling_results_dirpath"
                     )
                 time.sleep(0.05)
@@ -89,7 +70,7 @@ class Profiles:
 
     def save(self, part: Part) -> None:
         """Replace the part of one process."""
-        _replace(self._parts / f"{part.worker}.{part.life}.json", orjson.dumps(part.clocks.as_json()))
+        _replace(self._parts / f"{part.worker}.{part.life}.json", orjson.dumps(part.table.as_json()))
 
     def saved(self) -> list[Part]:
         """Every part there is."""
@@ -97,7 +78,7 @@ class Profiles:
         for path in sorted(self._parts.glob("*.json")):
             worker, life, _ = path.name.split(".")
             with contextlib.suppress(FileNotFoundError):
-                parts.append(Part(int(worker), life, clocks_from(orjson.loads(path.read_bytes()))))
+                parts.append(Part(int(worker), life, from_json(orjson.loads(path.read_bytes()))))
         return parts
 
     def write(self, *, workers: int, unless_within_s: float = 0.0) -> None:
@@ -110,13 +91,13 @@ class Profiles:
             self._write(self.saved(), workers)
 
     def _write(self, parts: list[Part], workers: int) -> None:
-        everything = total([part.clocks for part in parts])
-        _replace(self._file(".log"), as_text(everything.cpu).encode())
-        _replace(self._file(".wall.log"), as_text(everything.wall).encode())
-        _replace(self._file(".pstat"), as_pstat(everything.cpu))
-        _replace(self._callgrind, as_callgrind(everything.cpu, self.name).encode())
+        clock = parts[0].table.clock if parts else "cpu"
+        everything = merged(clock, [part.table for part in parts])
+        _replace(self._file(".log"), as_text(everything).encode())
+        _replace(self._file(".pstat"), as_pstat(everything))
+        _replace(self._callgrind, as_callgrind(everything, self.name).encode())
         for worker in range(workers) if workers > 1 else ():
-            own = merged("cpu", [part.clocks.cpu for part in parts if part.worker == worker])
+            own = merged(clock, [part.table for part in parts if part.worker == worker])
             _replace(self._file(f".worker{worker}.log"), as_text(own).encode())
 
     def _file(self, ending: str) -> Path:
@@ -130,18 +111,18 @@ class Profiles:
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
         self._parts.mkdir(parents=True, exist_ok=True)
-        number = os.open(self._parts / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        number = keep_alone(os.open(self._parts / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644))
         try:
             yield number
         finally:
-            os.close(number)
+            close_alone(number)
 
     def _rotate(self) -> None:
         """Put the run before away, whole: what its processes saved after its files were made is in them too."""
         parts = self.saved()
         if parts:
             self._write(parts, 1 + max(part.worker for part in parts))
-        fixed = [self._file(ending) for ending in (".log", ".wall.log", ".pstat")]
+        fixed = [self._file(ending) for ending in (".log", ".pstat")]
         for path in (*fixed, self._callgrind, *self.directory.glob(f"{escape(self.name)}.worker*.log")):
             shift(path)
         for path in self._parts.glob("*.json"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import floor, isfinite
 from typing import IO
 
+from velodrome.timing.figures import duration
 from velodrome.timing.invisible import escaped
 from velodrome.timing.screen import columns, padded, page
 
@@ -164,18 +165,6 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40)
     )
 
 
-def duration(ms: float | None) -> str:
-    """A time in the unit that suits its size: `40 µs`, `18.0 ms`, `790 ms`, `1.9 s`."""
-    if ms is None or not isfinite(ms):
-        return "-"
-    size = abs(ms)
-    if size >= 999.5:
-        return f"{ms / 1000:.0f} s" if size >= 99_950 else f"{ms / 1000:.1f} s"
-    if size >= 0.9995:
-        return f"{ms:.0f} ms" if size >= 99.95 else f"{ms:.1f} ms"
-    return f"{ms * 1000:.0f} µs" if size >= 0.0005 else "0 ms"
-
-
 def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
     """Text on one line that can do nothing to a terminal, cut to so many columns."""
     shown = text[: longest * 4]
@@ -187,16 +176,6 @@ def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
     while shown and columns(shown) > longest - 1:
         shown = shown[:-1]
     return shown + "…"
-
-
-def figure(value: float, digits: int = 3) -> str:
-    """A number with so many digits, or with commas: `0.123`, `13,512`, `2e+12`."""
-    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:.{digits}g}"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 rollout`, `1,200 rollouts`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def sections(parts: Iterable[tuple[str, Iterable[str]]]) -> str:

@@ -1,7 +1,7 @@
 """A table of calls: which function was called how often, how long it took, and whom it called.
 
-Two instruments fill it (CPU: `calls`, wall clock: `wall`); everything shown is made from it. A table is kept and sent
-as JSON, and tables of several processes add up to one. Times are seconds.
+`calls` fills it; everything shown is made from it. A table is kept and sent as JSON, and tables of several processes
+add up to one. Times are seconds.
 """
 
 from __future__ import annotations

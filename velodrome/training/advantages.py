@@ -50,28 +50,22 @@ class RewardScaler:
         self._returns_N = np.zeros(agents)
         self._moments = np.zeros(3)  # count, mean, mean square distance from it
 
-    def scaled(
-        self,
-        rewards_N: NDArray[np.float32],
-        ended_N: NDArray[np.bool_],
-        acted_N: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
-        """Count a step of those who acted (all, if None), then scale its rewards."""
+    def scaled(self, rewards_N: NDArray[np.float32], ended_N: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Count a step, then scale its rewards."""
         self._returns_N = self._returns_N * self._gamma + rewards_N
-        returns = self._returns_N if acted_N is None else self._returns_N[acted_N]
+        returns = self._returns_N
         count, mean, var = self._moments
         new, total = len(returns), count + len(returns)
-        if new:
-            apart = returns.mean() - mean
-            square = var * count + returns.var() * new + apart * apart * count * new / total
-            self._moments[:] = total, mean + apart * new / total, square / total
+        apart = returns.mean() - mean
+        square = var * count + returns.var() * new + apart * apart * count * new / total
+        self._moments[:] = total, mean + apart * new / total, square / total
         self._returns_N[ended_N] = 0.0
         scaled = rewards_N / np.sqrt(self._moments[2] + 1e-8)
         clipped: NDArray[np.float32] = np.clip(scaled, -_LARGEST_REWARD, _LARGEST_REWARD).astype(np.float32)
         return clipped
 
     def reset(self) -> None:
-        """All episodes begin anew; the statistics stay."""
+        """All episodes start over; the statistics stay."""
         self._returns_N[:] = 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:

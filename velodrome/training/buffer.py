@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from velodrome.errors import TrainError
 from velodrome.training.advantages import gae
 from velodrome.training.envs.interface import Spec
 
-Values = Tensor | NDArray[Any]
+Values: TypeAlias = Tensor | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,6 @@ class Minibatch:
     values_B: Tensor
     advantages_B: Tensor
     returns_B: Tensor
-    kept_B: Tensor | None = None  # the rows of L x C that B consists of, where agents may have left; None: all
-
-    def kept(self, rows: Tensor) -> Tensor:
-        """Those of B, of what the student returned for L x C."""
-        return rows if self.kept_B is None else rows.index_select(0, self.kept_B)
 
 
 class Buffer:
@@ -53,14 +47,12 @@ class Buffer:
         self.steps = 0  # of the rollout held; set by `compute_advantages`
         shape = (horizon, spec.total)
         self._device = device
-        self._name = spec.name
         self._floats = torch.zeros(4, *shape, device=device)  # together: a minibatch gathers them at once
         self.logprobs, self.values, self.advantages, self.returns = self._floats
         act = spec.actions
         acted = torch.zeros(*shape, *act.shape, dtype=getattr(torch, act.dtype), device=device)
         self.actions, self.teacher_actions = acted, torch.zeros_like(acted)
         self.mask = torch.ones(*shape, act.width, dtype=torch.bool, device=device) if act.masked else None
-        self.alive = torch.ones(shape, dtype=torch.bool, device=device) if spec.leavers else None
         self.obs = torch.zeros(*shape, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype), device=device)
         self.rewards = torch.zeros(shape, device=device)
         self.final_values = torch.zeros(shape, device=device)
@@ -86,7 +78,6 @@ class Buffer:
         values: Values,
         teacher_actions: Values | None = None,
         mask: Values | None = None,
-        alive: Values | None = None,
         state: Tensor | None = None,
     ) -> None:
         """What was seen and done in step `t`; `starts` and `state` are the inputs of the student."""
@@ -99,8 +90,6 @@ class Buffer:
             self._put("teacher_actions", t, teacher_actions)
         if mask is not None:
             self._put("mask", t, mask)
-        if alive is not None:
-            self._put("alive", t, alive)
         if self._states is not None and t % self.segment == 0:
             assert state is not None, "a student with memory has a state"
             self._states[t // self.segment].copy_(state.transpose(0, 1))
@@ -131,20 +120,12 @@ class Buffer:
         self.advantages[:steps].copy_(advantages_TN)
         self.returns[:steps].copy_(returns_TN)
 
-    def acted(self, rows_TN: Tensor) -> Tensor:
-        """Of one of the rollout's tensors, the rows in which an agent acted."""
-        rows_TN = rows_TN[: self.steps]
-        return rows_TN.flatten(0, 1) if self.alive is None else rows_TN[self.alive[: self.steps]]
-
     def minibatches(self, generator: torch.Generator, size: int) -> Iterator[Minibatch]:
         """Everything once, shuffled, in parts of nearly equal size: at most `size` agent steps, or one segment."""
         whole, rest = divmod(self.steps, self.segment)
         parts = self._parts(generator, 0, whole, self.segment, size)
         if rest:
             parts += self._parts(generator, whole, 1, rest, size)
-        if not parts:
-            way = "its reset must return an observation for every agent that acts"
-            raise TrainError(f"env.name={self._name}: no agent acted in the {self.steps} steps of a rollout; {way}")
         order = torch.randperm(len(parts), generator=generator, device=generator.device).tolist()
         for k in order if rest and whole else range(len(parts)):
             yield self._batch(*parts[k])
@@ -155,10 +136,6 @@ class Buffer:
         """Segments of one length from `first` on (as rows of `_states`), dealt out."""
         columns = self.obs.shape[1]
         dealt = torch.randperm(count * columns, generator=generator, device=generator.device).to(self._device)
-        if self.alive is not None:  # a segment in which nobody acted is left out
-            start = first * self.segment
-            acted = self.alive[start : start + count * length].view(count, length, columns).any(1).flatten()
-            dealt = dealt[acted[dealt]]
         if not len(dealt):
             return []
         per_part = max(1, size // length)
@@ -179,15 +156,11 @@ class Buffer:
             starts_LC = self.starts.flatten()[rows_B].view(shape)
             state = self._states.flatten(0, 1)[segments_C].transpose(0, 1)
         obs_LC = self.obs.flatten(0, 1).index_select(0, rows_B).view(*shape, *self.obs.shape[2:])
-        kept_B = None
-        if self.alive is not None:
-            kept_B = self.alive.flatten()[rows_B].nonzero().squeeze(1)
-            rows_B = rows_B[kept_B]
         actions_B, teacher_B = (e.flatten(0, 1).index_select(0, rows_B) for e in (self.actions, self.teacher_actions))
         mask_BA = None if self.mask is None else self.mask.flatten(0, 1).index_select(0, rows_B)
         logprobs_B, values_B, advantages_B, returns_B = self._floats.flatten(1).index_select(1, rows_B)
         floats = (logprobs_B, values_B, advantages_B, returns_B)
-        return Minibatch(obs_LC, starts_LC, state, actions_B, teacher_B, mask_BA, *floats, kept_B)
+        return Minibatch(obs_LC, starts_LC, state, actions_B, teacher_B, mask_BA, *floats)
 
     def _put(self, name: str, t: int, values: Values) -> None:
         row = self._row[name][t]

@@ -15,7 +15,7 @@ _TRIM, _MMAP = -1, -3  # of glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 
 @contextmanager
 def cpu_settings(threads: int) -> Iterator[None]:
-    """So many threads inside: with more than the machine has cores, everything is many times slower.
+    """Use this many threads inside: with more than the machine has cores, everything is many times slower.
 
     Numbers too small to matter, as Adam's decaying averages, become zero: processors are slow with them.
     """
@@ -32,11 +32,11 @@ def cpu_settings(threads: int) -> Iterator[None]:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Every update frees some megabytes and needs them again: to get them anew from the kernel takes a twentieth of it.
+    """Every update frees some megabytes and needs them again: getting them from the kernel takes a twentieth of it.
 
     For good, where the C library is glibc.
     """
     with suppress(AttributeError):  # another one
-        tell = ctypes.CDLL(None).mallopt
-        tell(_MMAP, 32 * _MB)
-        tell(_TRIM, 256 * _MB)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP, 32 * _MB)
+        mallopt(_TRIM, 256 * _MB)

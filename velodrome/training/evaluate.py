@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 from velodrome.training.envs.interface import Array, VectorEnv
 from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.network.distributions import bounded
@@ -26,7 +26,6 @@ from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
-Watch = Callable[[VectorEnv, NDArray[np.bool_]], None]
 
 MOST_STEPS = 100_000  # of an episode
 AT_ONCE = 256  # episodes
@@ -166,16 +165,12 @@ def play(
     episodes: int,
     teacher_forced: bool = False,
     stop: Stop = _never,
-    watch: Watch | None = None,
 ) -> Evaluation:
-    """Episodes of any actor, on the same layouts. `teacher_forced`: the teacher's actions are taken.
-
-    `watch` is called before each step with the environments and which of them are still in their first episode.
-    """
+    """Episodes of any actor, on the same layouts. `teacher_forced`: the teacher's actions are taken."""
     parts = []
     for first in range(0, episodes, AT_ONCE):
-        with layouts(settings, first, episodes, pictures=watch is not None) as (env, advisor):
-            parts.append(_first_episodes(env, actor, advisor, teacher_forced=teacher_forced, stop=stop, watch=watch))
+        with layouts(settings, first, episodes) as (env, advisor):
+            parts.append(_first_episodes(env, actor, advisor, teacher_forced=teacher_forced, stop=stop))
     steps = sum(part.steps for part in parts)
     agreement = (
         None if parts[0].agreement is None else sum((part.agreement or 0.0) * part.steps for part in parts) / steps
@@ -185,7 +180,7 @@ def play(
 
 
 def _first_episodes(
-    env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, teacher_forced: bool, stop: Stop, watch: Watch | None
+    env: VectorEnv, actor: Actor, advisor: TeacherActor | None, *, teacher_forced: bool, stop: Stop
 ) -> Evaluation:
     spec = env.spec
     starts_N = np.ones(spec.total, np.bool_)
@@ -198,8 +193,6 @@ def _first_episodes(
             raise Stopped
         advised_N = advisor.act(env.obs, starts_N) if advisor else None
         actions_N = actor.act(env.obs, starts_N, env.action_mask)
-        if watch:
-            watch(env, playing_E)
         if advised_N is not None:
             playing_N = np.repeat(playing_E, spec.agents)
             agreed += int((actions_N == advised_N).reshape(spec.total, -1).all(1)[playing_N].sum())

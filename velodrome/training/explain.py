@@ -82,19 +82,12 @@ def written(value: Any) -> str:
 
 
 def plan_text(resolved: ResolvedRun) -> str:
-    """The settings as a tree with what was changed, and the plan."""
+    """The settings with what was changed, and the plan."""
     changed = resolved.changed()
-    rows: list[tuple[str, str, str]] = []
-    shown: set[str] = set()
-    for leaf in leaves(resolved.settings):
-        *above, name = leaf.name.split(".")
-        for depth in range(1, len(above) + 1):
-            group = ".".join(above[:depth])
-            if group not in shown:
-                shown.add(group)
-                rows.append((f"{'  ' * (depth - 1)}{above[depth - 1]}", "", ""))
-        was = f"was {written(changed[leaf.name][0])}" if leaf.name in changed else ""
-        rows.append((f"{'  ' * len(above)}{name}", written(leaf.value), was))
+    rows = [
+        (leaf.name, written(leaf.value), f"was {written(changed[leaf.name][0])}" if leaf.name in changed else "")
+        for leaf in leaves(resolved.settings)
+    ]
     return f"{_table(rows)}\n\n{_table(_plan_rows(resolved.settings))}"
 
 

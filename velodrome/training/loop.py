@@ -6,6 +6,7 @@ or evaluated changes what is computed.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,15 +20,16 @@ import torch
 from torch import Tensor
 
 from velodrome.errors import TrainError
-from velodrome.timing.report import counted, for_stream
+from velodrome.timing.figures import counted
+from velodrome.timing.report import for_stream
 from velodrome.timing.spans import Span, root
 from velodrome.training import timed
 from velodrome.training.advantages import explained_variance
 from velodrome.training.buffer import Minibatch
+from velodrome.training.compiled import storage_errors
 from velodrome.training.cpu_settings import cpu_settings
 from velodrome.training.envs.env_names import kind_of
 from velodrome.training.evaluate import Stopped, evaluate, evaluation_line
-from velodrome.training.kernels.compiled import storage_errors
 from velodrome.training.losses import Loss, annealed
 from velodrome.training.network.distributions import Distribution, bounded
 from velodrome.training.random_streams import stream
@@ -57,7 +59,6 @@ class TrainingResult:
     timing: Json
     advice: list[str]
     traces: list[Path]
-    lstm_precision: str | None  # with mixed precision
 
 
 def _never() -> bool:
@@ -85,6 +86,7 @@ def run_training(
             say(_opening(run))
             with storage_errors():
                 warm_up(run, epoch)
+            due_s = _next_checkpoint(settings)
             while run.step < total and not stop():
                 phase = phase_at(settings, run.step)
                 steps = rollout_steps(phase, run.step, run.agents, run.buffer.horizon)
@@ -92,7 +94,7 @@ def run_training(
                 run.step += steps * run.agents
                 run.epoch += 1
                 if run.step < total and phase_at(settings, run.step).name != phase.name:
-                    run.keep(f"phase_{phase.name}")
+                    run.keep_weights(f"phase_{phase.name}")
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
                 line = report(run, phase, stats, spent)
                 run.enter_stage()
@@ -100,8 +102,8 @@ def run_training(
                     dashboard.show(run.step, phase.name, run.account, line)
                 if settings.evaluator.evaluate_local and _due(run, settings.evaluator.epoch_interval):
                     measure(run, stop)
-                if _due(run, settings.trainer.checkpoint_interval):
-                    saved = save(run)
+                if _due(run, settings.trainer.checkpoint_interval) or time.monotonic() >= due_s:
+                    saved, due_s = save(run), _next_checkpoint(settings)
             if settings.evaluator.evaluate_local and run.step >= total and not run.evaluated:
                 measure(run, stop)
                 saved = -1
@@ -163,16 +165,14 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
                 values=values_N,
                 teacher_actions=taught_N,
                 mask=mask_NA,
-                alive=env.alive,
                 state=before,
             )
-        acted_N = None if env.alive is None else env.alive.copy()
         with part(timed.ENVIRONMENT):
-            env.step(bounded(actions_N, env.spec.actions).cpu().numpy())
+            run.step_env(bounded(actions_N, env.spec.actions).cpu().numpy())
         final_N = _final_values(run) if env.truncations.any() else None
         with part(timed.STORE):
             ended = {"terminals": env.terminals, "truncations": env.truncations}
-            buffer.store_outcome(t, rewards=run.rewards(acted_N), **ended, final_values=final_N)
+            buffer.store_outcome(t, rewards=run.rewards(), **ended, final_values=final_N)
             run.starts_N = env.terminals | env.truncations
         run.tracer.end()
 
@@ -197,9 +197,8 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
             if batch is None:
                 break
             with part(timed.FORWARD), run.precision():
-                outputs, values = run.learn(batch.obs_LC, batch.starts_LC, batch.state)
+                outputs_BO, values_B = run.learn(batch.obs_LC, batch.starts_LC, batch.state)
             with part(timed.FORWARD):
-                outputs_BO, values_B = batch.kept(outputs), batch.kept(values)
                 policy = run.policy.distribution(outputs_BO, batch.mask_BA)
                 loss, stats = _total(losses, batch, policy, values_B, run.step)
             with part(timed.BACKWARD):
@@ -214,7 +213,7 @@ def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     means = dict(zip(names, torch.stack(reported).mean(0).tolist(), strict=True))
     normalizer, numbers = run.policy.normalizer, list(means.values())
     if normalizer is not None:
-        normalizer.update(buffer.acted(buffer.obs))
+        normalizer.update(buffer.obs[:steps].flatten(0, 1))
         numbers += normalizer.var.tolist()  # it clips what it shows, so no loss tells of an infinite observation
     run.tracer.end()
     if not np.isfinite(numbers).all():
@@ -230,19 +229,17 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
         "epoch": run.epoch,
         "phase": phase.name,
         **stats,
-        "explained_variance": explained_variance(buffer.acted(buffer.values), buffer.acted(buffer.returns)).item(),
+        "explained_variance": explained_variance(buffer.values[:rows], buffer.returns[:rows]).item(),
         "learning_rate": run.optimizer.lr,
         **_ended_episodes(run, phase),
-        **({"lstm_precision": run.lstm_precision} if run.lstm_precision else {}),
     }
     spent_ms = {name: seconds * 1e3 for name, seconds in spent.items()}
     line["sps"] = rows * run.agents / (spent[timed.ROLLOUT] + spent[timed.UPDATE])
     line |= {"rollout_ms": spent_ms.pop(timed.ROLLOUT), "update_ms": spent_ms.pop(timed.UPDATE), "parts_ms": spent_ms}
     run.log(line)
-    trainer = run.settings.trainer
-    if run.account.rollouts >= trainer.timing_interval or run.step >= trainer.total_timesteps:
+    if run.account.rollouts >= run.settings.trainer.timing_interval or run.step >= phase.until:
         if run.settings.supervised.profiled:
-            table = timing_table(run.account, run.step, settled=run.timer.settled)
+            table = timing_table(run.account, run.step, synchronized=run.timer.synchronized)
             run.say(for_stream(table, sys.stderr))
         run.account.begin_interval()
     return line
@@ -252,7 +249,7 @@ def measure(run: Session, stop: Stop) -> None:
     """Evaluate the student, timed apart; abandoned if the run is stopped."""
     settings, began = run.settings, time.perf_counter()
     count = settings.evaluator.episodes
-    with announced(run.say, f"evaluating: {counted(count, 'episode')}"), suppress(Stopped):
+    with suppress(Stopped):
         result = evaluate(settings, run.policy, run.device, step=run.step, episodes=count, stop=stop)
     if stop():
         return
@@ -265,7 +262,7 @@ def measure(run: Session, stop: Stop) -> None:
 
 
 def play_episodes(run: Session) -> None:
-    """Write episodes of the student as rollouts, those that are not in the file yet."""
+    """Write episodes of the student as rollouts."""
     began = time.perf_counter()
     path = run.folder / (EPISODES if run.settings.evaluator.greedy else SAMPLED)
     written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
@@ -281,6 +278,11 @@ def save(run: Session) -> int:
     return run.step
 
 
+def _next_checkpoint(settings: RunSettings) -> float:
+    """When a checkpoint is due whatever the epoch."""
+    return time.monotonic() + (settings.trainer.checkpoint_seconds or math.inf)
+
+
 def _result(run: Session) -> TrainingResult:
     if run.tracer.took_s:
         run.account.add_apart("profiler", run.tracer.took_s)
@@ -290,9 +292,8 @@ def _result(run: Session) -> TrainingResult:
         finished=run.step >= run.settings.trainer.total_timesteps,
         evaluation=run.evaluation["found"] if run.evaluation else None,
         timing=run.account.as_json(),
-        advice=advice(run.account, run.settings, run.agents, run.device.type),
+        advice=advice(run.account, run.settings, run.device.type),
         traces=run.tracer.paths,
-        lstm_precision=run.lstm_precision,
     )
 
 
@@ -362,7 +363,7 @@ def _opening(run: Session) -> str:
     where = f"resuming at agent step {run.step:,}" if run.step else "starting"
     known = kind_of(run.settings.env.name).agents(run.settings.env.agents) is not None  # and the plan was shown
     plan = "" if known else f": {make_plan(run.settings, run.agents).words}"
-    return "\n".join((f"{run.folder}: {where} on {run.device.type}{plan}", *run.precision_notes))
+    return f"{run.folder}: {where} on {run.device.type}{plan}"
 
 
 def _due(run: Session, interval: int) -> bool:

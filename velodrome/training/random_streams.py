@@ -17,5 +17,5 @@ def stream_seed(seed: int, name: str, step: int) -> int:
 
 
 def stream(seed: int, name: str, step: int, device: torch.device | None = None) -> torch.Generator:
-    """A generator of its own."""
+    """The generator of one stream at one step."""
     return torch.Generator(device or torch.device("cpu")).manual_seed(stream_seed(seed, name, step))

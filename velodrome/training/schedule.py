@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from velodrome.errors import InputError
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 from velodrome.training.assignments import apply
 from velodrome.training.envs.env_names import agents_problem, kind_of
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings
@@ -122,7 +122,7 @@ class TrainingPlan:
 
 
 def conflicts(settings: RunSettings) -> list[str]:
-    """Settings that are valid one by one and cannot be trained together, as far as no environment is needed to tell."""
+    """Settings that are valid one by one but not together, found without making an environment."""
     env = settings.env
     crowded = agents_problem(env.name, env.agents)
     problems = [*([crowded] if crowded else []), *_stage_problems(settings)]

@@ -23,20 +23,16 @@ class EnvSettings(Settings):
 
     name: str = Field(
         "extractor_hub_30",
-        description="extractor_hub_<size>, gymnasium:<id>, pettingzoo:<module>, mettagrid:<mission> or memory:<steps>",
+        description="extractor_hub_<size>, gymnasium:<id>, mettagrid:<mission> or memory:<steps>",
     )
     num_envs: int = Field(16, ge=1, le=MOST_ENVS, description="environments stepped at once")
     agents: int = Field(4, ge=1, le=64, description="agents in each environment (extractor_hub, mettagrid missions)")
     max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")
     notes: bool = Field(True, description="show agents the way to extractors they have seen (extractor_hub)")
-    options: dict[str, Any] | None = Field(
-        None, description="keyword arguments of the environment (gymnasium, pettingzoo)"
-    )
-    frame_stack: int = Field(1, ge=1, le=64, description="the last observations that are shown together")
-    action_repeat: int = Field(1, ge=1, le=1000, description="steps an action is taken for (gymnasium, pettingzoo)")
-    workers: int = Field(
-        0, ge=0, le=256, description="processes that step the environments; 0: this one (gymnasium, pettingzoo)"
-    )
+    options: dict[str, Any] | None = Field(None, description="keyword arguments of the environment (gymnasium)")
+    frame_stack: int = Field(1, ge=1, le=64, description="the last observations that are shown together (gymnasium)")
+    action_repeat: int = Field(1, ge=1, le=1000, description="steps an action is taken for (gymnasium)")
+    workers: int = Field(0, ge=0, le=256, description="processes that step the environments; 0: this one (gymnasium)")
 
     @field_validator("name")
     @classmethod
@@ -161,6 +157,7 @@ class TrainerSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if available")
     threads: int = Field(1, ge=1, le=256, description="torch's threads on the CPU")
     checkpoint_interval: int = Field(100, ge=1, description="epochs between checkpoints; also at the end")
+    checkpoint_seconds: float = Field(10.0, ge=0, description="seconds between further checkpoints; 0: none")
     timing_interval: int = Field(10, ge=1, description="rollouts between timing trees, when profiled")
     profiler: ProfilerSettings = ProfilerSettings()
 

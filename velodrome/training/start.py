@@ -1,14 +1,18 @@
-"""Train by a recipe: one call for the command line, Python and notebooks. It prints nothing and handles no signals."""
+"""What training needs before it starts: a recipe, torch, and under `uv run` what is not installed yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib import invalidate_caches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from velodrome.errors import InputError
-from velodrome.training.explain import opening
-from velodrome.training.recipes import Recipe, find, make_recipe, resolve
+from velodrome.training.recipes import Recipe, find, make_recipe
 from velodrome.training.settings import RunSettings
 
 if TYPE_CHECKING:  # they need torch
@@ -16,25 +20,13 @@ if TYPE_CHECKING:  # they need torch
     from velodrome.training.run.dashboard import Dashboard
 
 _NEEDED = ("torch", "numba", "numpy")
+_WAYS = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
+_BY_UV = "UV_RUN_RECURSION_DEPTH"  # set by `uv run`
 
 
-def train(
-    recipe: str | Callable[..., RunSettings],
-    overrides: Mapping[str, Any],
-    *,
-    say: Callable[[str], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> TrainingResult:
-    """Train by a recipe (its name, a file `./mine.py` or a function) with arguments and settings by name.
-
-    `say` receives what happens, a text at a time. Training ends after the epoch in which `stop` returns true; the
-    same call later resumes it.
-    """
-    resolved = resolve(recipe_of(recipe), overrides)
-    refuse_without_torch("training")
-    if say is not None:
-        say(opening(resolved))
-    return train_settings(resolved.settings, say=say, stop=stop)
+def _run(command: Sequence[str]) -> int:
+    """Run a command; what it prints on stdout goes nowhere: that is for the result."""
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def recipe_of(recipe: str | Callable[..., RunSettings]) -> Recipe:
@@ -53,7 +45,7 @@ def train_settings(
     stop: Callable[[], bool] | None = None,
     dashboard: Dashboard | None = None,
 ) -> TrainingResult:
-    """The same with settings that are resolved."""
+    """Train with settings that are resolved. It prints nothing and handles no signals."""
     refuse_without_torch("training")
     from velodrome.training.loop import run_training
 
@@ -62,7 +54,26 @@ def train_settings(
 
 def refuse_without_torch(what: str) -> None:
     """One line if the extra is not installed."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        ways = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
-        raise InputError(f"{what} needs {', '.join(missing)}: in the source tree, {ways}")
+    if missing := _missing():
+        raise InputError(f"{what} needs {', '.join(missing)}: in the source tree, {_WAYS}")
+
+
+def set_up(say: Callable[[str], None], install: Callable[[Sequence[str]], int] = _run) -> None:
+    """Install what training lacks, under `uv run` in the source tree: uv itself installs no extra.
+
+    By pip, because uv does not read pip's settings, and without them takes gigabytes of CUDA packages.
+    """
+    missing, pins = _missing(), Path(__file__).resolve().parents[2] / "constraints.txt"
+    own = sys.prefix != sys.base_prefix and _BY_UV in os.environ
+    if not missing or not own or not pins.is_file():
+        return
+    say(f"setting up {sys.prefix}, once: {', '.join(missing)} and what else the extra train needs (some minutes)")
+    pip = [sys.executable, "-P", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "-c", str(pins)]
+    has_pip = find_spec("pip") is not None or install([sys.executable, "-P", "-m", "ensurepip"]) == 0
+    if not has_pip or install([*pip, "velodrome[train]"]) != 0:
+        raise InputError(f"training needs {', '.join(missing)}, and they could not be installed; hint: {_WAYS}")
+    invalidate_caches()
+
+
+def _missing() -> list[str]:
+    return [name for name in _NEEDED if find_spec(name) is None]

@@ -26,30 +26,30 @@ Timed = Callable[[str], AbstractContextManager[Any]]
 
 
 class PartTimer:
-    """Opens parts. `settled`: the device is synchronized; `traced`: PyTorch's profiler is recording."""
+    """Opens parts. `synchronized`: the device is synchronized; `traced`: PyTorch's profiler is recording."""
 
     def __init__(self, device: torch.device, *, profiled: bool) -> None:
-        self.settled = profiled and device.type == "cuda"
+        self.synchronized = profiled and device.type == "cuda"
         self.traced = False
 
     def __call__(self, name: str) -> AbstractContextManager[Any]:
-        if self.settled or self.traced:
-            return _watched(name, self.settled, self.traced)
+        if self.synchronized or self.traced:
+            return _watched(name, self.synchronized, self.traced)
         return span(name)
 
 
 @contextmanager
-def _watched(name: str, settled: bool, traced: bool) -> Iterator[Span]:
+def _watched(name: str, synchronized: bool, traced: bool) -> Iterator[Span]:
     """A span that is also marked in PyTorch's trace, or that waits for the device."""
     mark: AbstractContextManager[Any] = torch.profiler.record_function(name) if traced else nullcontext()
     with mark, span(name) as opened:
         yield opened
-        if settled:
+        if synchronized:
             torch.cuda.synchronize()
 
 
 def untimed(name: str) -> AbstractContextManager[Any]:
-    """A part that nobody counts."""
+    """A part that is not timed."""
     return nullcontext()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from urllib.parse import parse_qs
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,6 +42,20 @@ Message_ = Callable[..., str]  # a page with a few words on it
 def local_address(to: str) -> str:
     """An address of this viewer to go on to; one that leads elsewhere is the start page."""
     return "/" if not to.startswith("/") or to.startswith(("//", "/\\")) else to
+
+
+async def form_fields(request: Request, most: int) -> dict[str, str]:
+    """The fields of a form; one with more than `most` bytes is refused. Nulls are dropped."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise HTTPException(413, f"More than {most // 1024} KB.")
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50)
+    except ValueError:
+        raise HTTPException(400, "Too many fields.") from None
+    return {name: values[-1].replace("\x00", "") for name, values in fields.items()}
 
 
 class AccessCheck:
@@ -93,15 +108,12 @@ class AccessCheck:
         )
 
     async def _sign_in(self, request: Request) -> Response:
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_FORM_BYTES:
-                return HTMLResponse(self._message("Too long", "That is not a token."), 413)
-        form = parse_qs(body.decode("utf-8", "replace"))
-        to = form.get("to", ["/"])[0]
-        to = local_address(to)
-        if not hmac.compare_digest(form.get("token", [""])[0].encode(), (self._token or "").encode()):
+        try:
+            form = await form_fields(request, _MOST_FORM_BYTES)
+        except HTTPException as error:
+            return HTMLResponse(self._message("Not a token", error.detail), error.status_code)
+        to = local_address(form.get("to", "/"))
+        if not hmac.compare_digest(form.get("token", "").encode(), (self._token or "").encode()):
             page = self._message("That is not the token", "It is the one the viewer was started with.", sign_in=to)
             return HTMLResponse(page, 401)
         answer = RedirectResponse(to, 303)

@@ -44,7 +44,7 @@ def make_app(
 ) -> Starlette:
     """The app over some rollouts files and folders. With a token, requests that carry it are answered from anywhere.
 
-    `edit` lets people judge rollouts of a viewer beyond loopback; `person` is who does where the browser says nobody.
+    `edit` lets people judge rollouts of a viewer beyond loopback; `person` is the name for browsers that have none.
     """
     measurements = measurements or Measurements()
     runs = KnownRuns(files, measurements)

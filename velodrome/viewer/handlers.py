@@ -14,19 +14,45 @@ from starlette.routing import Route
 
 from velodrome.errors import InputError
 from velodrome.viewer.judging import Judging
-from velodrome.viewer.page_table import ROLLOUT_FILES, RUN_PAGES
 from velodrome.viewer.pages.compare_page import compare_page
+from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
-from velodrome.viewer.pages.links import Address, Served, long
+from velodrome.viewer.pages.links import Address, Links, long
 from velodrome.viewer.pages.pair_page import pair_of_task, pair_page
+from velodrome.viewer.pages.rollout_files import curl, markdown, trace
+from velodrome.viewer.pages.rollout_page import rollout_page
+from velodrome.viewer.pages.rollouts_page import rollouts_page
+from velodrome.viewer.pages.run_page import run_page
 from velodrome.viewer.pages.runs_page import runs_page
 from velodrome.viewer.pages.several_page import MOST_RUNS, several_page
+from velodrome.viewer.pages.task_page import task_page
+from velodrome.viewer.pages.tasks_page import tasks_page
 from velodrome.viewer.pages.training_page import curves_page, training_page
+from velodrome.viewer.parts.dialogue import pretty
 from velodrome.viewer.runs.known_runs import KnownRun, KnownRuns
-from velodrome.viewer.runs.reruns import rerun_links
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
+
+MakePage = Callable[[ViewedFile, Links, Address], dict[str, Any]]
+
+RUN_PAGES: dict[str, tuple[str, MakePage]] = {  # by the name of the template: the address below the run's, the page
+    "run": ("", run_page),
+    "rollouts": ("/rollouts", rollouts_page),
+    "rollout": ("/rollout/{name}", rollout_page),
+    "tasks": ("/tasks", tasks_page),
+    "task": ("/task", task_page),
+    "failures": ("/failures", failures_page),
+}
+
+ROLLOUT_FILES: dict[
+    str, tuple[str, Callable[[dict[str, Any]], str | bytes]]
+] = {  # by ending: the type, the row as text
+    "json": ("application/json", pretty),
+    "md": ("text/markdown", markdown),
+    "sh": ("text/plain", curl),
+    "trace": ("application/json", trace),
+}
 
 _TEXTS = [field.name for field in fields(Address) if field.type == "str"]
 
@@ -39,7 +65,7 @@ class Handlers:
         self._judging = judging
 
     def routes(self) -> list[Route]:
-        """Every address of the viewer but those of its own files."""
+        """Every address of the viewer except its own files."""
         handlers: dict[str, Callable[[Request], Response]] = {
             "/": self.home,
             "/compare": self.compare,
@@ -60,9 +86,9 @@ class Handlers:
         if len(alone) == 1 and not request.query_params:
             return RedirectResponse(address_of(alone[0]))
         query = request.query_params
-        frame: Json = {"version": self._runs.version(), "pulse": Served("").pulse()}
+        frame: Json = {"version": self._runs.version(), "pulse": Links("").pulse()}
         values = runs_page(self._runs, query.getlist("run"), address_in(request))
-        return HTMLResponse(rendered("runs.html", "runs", Served(""), **frame, **values))
+        return HTMLResponse(rendered("runs.html", "runs", Links(""), **frame, **values))
 
     def _given_training(self) -> set[Any]:
         """The folder that was given, if it is the only one."""
@@ -81,7 +107,7 @@ class Handlers:
         if len(chosen) == 1 and (len(others) == 1 or "a" in query or not slugs):
             chosen += others[:1]
         if len(chosen) == 1 and others:
-            return RedirectResponse(Served("").runs(run=slugs))
+            return RedirectResponse(Links("").runs(run=slugs))
         if len(chosen) < 2:
             raise InputError("Two runs are needed: velo view a.jsonl b.jsonl, or a folder with several runs")
         if len(chosen) > MOST_RUNS:
@@ -89,14 +115,14 @@ class Handlers:
         frame = self._frame(chosen)
         if kinds == {"training"}:
             values = curves_page([self._runs.training(run.slug) for run in chosen])
-            return HTMLResponse(rendered("curves.html", "compare", Served(""), **frame, **values))
+            return HTMLResponse(rendered("curves.html", "compare", Links(""), **frame, **values))
         files = [self._runs.file(run.slug) for run in chosen]
         if len(files) > 2:
             values = several_page(files, address_in(request))
-            return HTMLResponse(rendered("several.html", "compare", Served(""), **frame, **values))
+            return HTMLResponse(rendered("several.html", "compare", Links(""), **frame, **values))
         a, b = files
         values = compare_page([run for run in self._runs.all() if run.found.kind in kinds], a, b, address_in(request))
-        return HTMLResponse(rendered("compare.html", "compare", Served(files[1].slug), **frame, **values))
+        return HTMLResponse(rendered("compare.html", "compare", Links(files[1].slug), **frame, **values))
 
     def pair(self, request: Request) -> Response:
         """Two rollouts side by side; without their numbers, two of a task that show how it differs."""
@@ -107,7 +133,7 @@ class Handlers:
             return RedirectResponse(pair_of_task(a, b, query.get("task", ""), first, second))
         known = [self._runs.named(source.slug) for source in dict.fromkeys((a, b))]
         values = pair_page((a, first), (b, second))
-        return HTMLResponse(rendered("pair.html", "pair", Served(b.slug), **self._frame(known, b), **values))
+        return HTMLResponse(rendered("pair.html", "pair", Links(b.slug), **self._frame(known, b), **values))
 
     def _side(self, text: str) -> tuple[ViewedFile, int | None]:
         slug, colon, name = text.rpartition(":")
@@ -121,7 +147,7 @@ class Handlers:
         run = self._runs.training(request.path_params["slug"])
         frame = self._frame([self._runs.named(run.slug)])
         values = training_page(run, self._runs)
-        return HTMLResponse(rendered("training.html", "training", Served(""), **frame, **values))
+        return HTMLResponse(rendered("training.html", "training", Links(""), **frame, **values))
 
     def run_page(self, name: str, request: Request) -> Response:
         """A page about one run."""
@@ -130,11 +156,10 @@ class Handlers:
             return RedirectResponse(address_of(known))
         source, (_, make) = self._runs.file(known.slug), RUN_PAGES[name]
         address = address_in(request)
-        links, frame = Served(source.slug, cols=address.cols), self._frame([known], source)
+        links, frame = Links(source.slug, cols=address.cols), self._frame([known], source)
         values = make(source, links, address)
         if name == "rollout":
             values["judging"] = self._judging.form(request, source, values["entry"])
-            values["reruns"] = rerun_links(self._runs, source, values["entry"])
         return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **values))
 
     def rollout_file(self, form: str, request: Request) -> Response:
@@ -149,7 +174,7 @@ class Handlers:
         number = source.index().find(key)
         if number is None:
             raise InputError(f"{source.name} has no rollout with the key {key!r:.100}.")
-        return RedirectResponse(Served(source.slug).rollout(number))
+        return RedirectResponse(Links(source.slug).rollout(number))
 
     def pulse(self, request: Request) -> Response:
         """Whether the list of runs, or a page about some of them, would look different now."""
@@ -166,7 +191,7 @@ class Handlers:
             "live": any(summary.live for summary in summaries) or any(state.live for state in states),
             "rows": sum(state.rows for state in states),
             "failed": sum(state.failed for state in states),
-            "complete": all(state.complete and state.searchable >= state.entries for state in states),
+            "complete": all(state.complete for state in states),
         }
         return Response(orjson.dumps(values), media_type="application/json")
 
@@ -176,14 +201,15 @@ class Handlers:
     def _frame(self, runs: Sequence[KnownRun], source: ViewedFile | None = None) -> Json:
         """The frame of a page about some runs. It is made first: what arrives while the page is made is news."""
         slugs = [run.slug for run in runs]
-        pulse = Served(source.slug).pulse() if source is not None and len(slugs) == 1 else Served("").pulse(slugs)
+        pulse = Links(source.slug).pulse() if source is not None and len(slugs) == 1 else Links("").pulse(slugs)
         several = len(self._runs.all()) > 1
         return {"source": source, "several": several, "version": self._runs.version(runs), "pulse": pulse}
 
 
 def address_of(run: KnownRun) -> str:
     """The page of a run."""
-    return Served(run.slug).training() if run.found.kind == "training" else Served(run.slug).run()
+    address: str = Links(run.slug).training() if run.found.kind == "training" else Links(run.slug).run()
+    return address
 
 
 def address_in(request: Request) -> Address:

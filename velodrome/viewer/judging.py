@@ -1,7 +1,7 @@
 """People judge rollouts on their pages: the form, and the two addresses of the viewer that write.
 
 A change is a POST of a form with a token that only pages of this process have, from a page of the same origin. A viewer
-that other machines can reach takes none unless it is told to. What was typed is never lost: a form that is refused
+that other machines can reach takes none without `--edit`. What was typed is never lost: a form that is refused
 comes back with the reason and the text.
 """
 
@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import quote, unquote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -22,12 +22,12 @@ from starlette.routing import Route
 
 from velodrome.errors import InputError
 from velodrome.index import Entry
-from velodrome.records.people.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
+from velodrome.records.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
 from velodrome.records.task import hashed
 from velodrome.serving.callers import host_name, is_loopback
-from velodrome.viewer.access import local_address
+from velodrome.viewer.access import form_fields, local_address
 from velodrome.viewer.pages.frame import rendered
-from velodrome.viewer.pages.links import Served, long
+from velodrome.viewer.pages.links import Links, long
 from velodrome.viewer.parts.judgement_part import judgement_part, judgements_of
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -43,7 +43,7 @@ _REFUSED = "not saved: this is not a page of this viewer"
 
 
 class Judging:
-    """Who judges, and whether anybody may: on loopback, or where `edit` allows it."""
+    """The name of the person, and whether judging is allowed: on loopback, or with `edit`."""
 
     def __init__(
         self, source: Callable[[str], ViewedFile], *, host: str = "", edit: bool = False, person: str = ""
@@ -69,7 +69,7 @@ class Judging:
             return None
         person = self._who(request)
         own = next((each for each in judgements_of(source, entry)[0] if each.by == person), None)
-        links = Served(source.slug)
+        links = Links(source.slug)
         query = {name: request.query_params.get(name, "") for name in ("q", "sort")}
         return {
             "action": links.judgement(entry.number),
@@ -127,7 +127,7 @@ class Judging:
 
     def _page(self, source: ViewedFile, entry: Entry, form: Json | None) -> str:
         values: Json = {"entry": entry, "judgement": judgement_part(source, entry), "judging": form}
-        return rendered("judgement_page.html", "judgement", Served(source.slug), source=source, **values)
+        return rendered("judgement_page.html", "judgement", Links(source.slug), source=source, **values)
 
     def _place(self, request: Request) -> tuple[ViewedFile, Entry]:
         source, number = self._source(request.path_params["slug"]), long(request.path_params["name"])
@@ -172,7 +172,7 @@ def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
 
 
 def _identity(entry: Entry) -> str:
-    """Which rollout a page is about, whatever is in its place by now. Its key may hold what no form can."""
+    """A hash of the rollout that a page is about. Its key may hold characters that a form cannot."""
     return str(hashed(f"{entry.key} {entry.numbers.get('finished_at')}"))
 
 
@@ -180,16 +180,7 @@ async def _form(request: Request) -> dict[str, str]:
     """The fields of a form, bounded."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise HTTPException(415, "Not saved: not a form.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_FORM_BYTES:
-            raise HTTPException(413, f"Not saved: more than {_MOST_FORM_BYTES // 1024} KB.")
-    try:
-        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50)
-    except ValueError:
-        raise HTTPException(400, "Not saved: too many fields.") from None
-    return {name: values[-1].replace("\x00", "") for name, values in fields.items()}
+    return await form_fields(request, _MOST_FORM_BYTES)
 
 
 def _login() -> str:

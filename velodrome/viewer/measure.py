@@ -1,15 +1,13 @@
-"""`python -m velodrome.viewer.measure KIND FILE [FILE]`: measure whole files; the result is JSON on stdout.
+"""Measure whole files, in this process or in a child process, so that the viewer is free to answer.
 
-The viewer runs this for a large file, so that its own process is free to answer. The kind `index` brings the index of
-the file up to date, and ends when its parent does; everything else runs at a low priority.
+The kind `index` brings the index of a file up to date; everything else runs at a low priority.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,10 +15,14 @@ from typing import Any
 
 import orjson
 
+from velodrome.children import Child, ParentChannel, spawn
 from velodrome.errors import InputError, VelodromeError, blame
 from velodrome.index import Index
+from velodrome.records.jsonl import LostLine
 
-_ROOT = Path(__file__).parents[2]
+Json = dict[str, Any]
+
+_MAIN = "velodrome.viewer.measure:main"
 
 
 def measured(kind: str, paths: Sequence[Path]) -> Any:
@@ -34,59 +36,96 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
             from velodrome.stats.several import compare_several
 
             return compare_several(paths)
-        if kind == "profile":
-            from velodrome.profiling.profile_file import read_profile
-
-            return read_profile(paths[0])
-        if kind == "checks":
-            from velodrome.checks import read_checks
-            from velodrome.checks.check_field import as_json
-
-            return as_json(read_checks(paths[0], keeps_lines=True).findings())
-        if kind == "tools":
-            from velodrome.viewer.parts.tool_use import read_tool_use
-
-            return read_tool_use(paths[0])
-        from velodrome.stats.metrics import read_metrics
-
-        return read_metrics(paths[0])[0]
+        return scan(paths[0])
 
 
-def start_measuring(kind: str, *paths: Path) -> subprocess.Popen[bytes]:
-    """This program as a process, with pipes for what it prints."""
-    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "velodrome.viewer.measure", kind, *map(str, paths)],
-        env={**os.environ, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def scan(path: Path) -> Json:
+    """The metrics, the profile, the findings of the checks and the use of tools of a file, in one pass."""
+    from velodrome.checks import Checks
+    from velodrome.index.check_field import as_json
+    from velodrome.profiling.config_blocks import read_config
+    from velodrome.profiling.profile import Profile, make_profile
+    from velodrome.records.rows import Unread, read_attempts
+    from velodrome.stats.metrics import Tally, failed_keys
+    from velodrome.viewer.parts.tool_use import ToolTally
+
+    tally, profile, checks, tools = Tally(), Profile(str(path)), Checks(keeps_lines=True), ToolTally()
+    unread, failed = Unread(path), {*failed_keys(path)}
+    checks.begin(str(path))
+
+    def lost(line: LostLine) -> None:
+        unread(line)
+        checks.lost(line, path)
+
+    for facts in read_attempts(path, lost):
+        profile.add(facts)
+        if facts.failed:
+            checks.fail(facts)
+            continue
+        failed.discard(facts.key or "")
+        for reader in (tally, checks, tools):
+            reader.add(facts)
+    if not profile.ordered:
+        profile = make_profile(path)
+    else:
+        for note in unread.notes:
+            profile.note(note)
+    return {
+        "metrics": tally.metrics(failed=len(failed)),
+        "profile": profile.report(read_config(path)),
+        "checks": as_json(checks.findings()),
+        "tools": tools.report(),
+    }
 
 
-def _index(path: Path) -> None:
-    gc.disable()  # rows hold no cycles, and looking for some takes a third of the time
-    parent = os.getppid()
-    with closing(Index(path)) as index:
-        index.refresh(stopped=lambda: os.getppid() != parent)
+class MeasuringProcess:
+    """A child process that measures. `run` is called in a thread, `kill` from any other."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+        self._killed = False
+
+    def run(self, kind: str, *paths: Path) -> Any:
+        """The numbers of one kind. Any error because of a file is an `InputError`."""
+        return asyncio.run(self._run(kind, paths))
+
+    async def _run(self, kind: str, paths: Sequence[Path]) -> Any:
+        self._child = child = await spawn(_MAIN, orjson.dumps([kind, *map(str, paths)]))
+        if self._killed:
+            child.kill()
+        try:
+            answer = await child.receive()
+        finally:
+            await child.close(0.0)
+        if answer is None:
+            raise InputError(f"the process that reads {paths[0].name} ended with {child.ending}")
+        result = orjson.loads(answer)
+        if "error" in result:
+            raise InputError(result["error"])
+        return result["value"]
+
+    def kill(self) -> None:
+        """End it now."""
+        self._killed = True
+        if self._child is not None:
+            self._child.kill()
 
 
-def main() -> int:
-    """One measurement; the exit code is 2 if the file is at fault."""
-    kind, *words = sys.argv[1:]
+def main(channel: ParentChannel) -> None:
+    """One measurement in a child process."""
+    kind, *words = orjson.loads(channel.receive() or b"")
+    paths = [Path(word) for word in words]
+    result: dict[str, Any]
     try:
         if kind == "index":
-            _index(Path(words[0]))
-            return 0
-        with suppress(OSError):
-            os.nice(10)
-        value = measured(kind, [Path(word) for word in words])
+            gc.disable()  # rows hold no cycles, and looking for some takes a third of the time
+            with closing(Index(paths[0])) as index:
+                index.refresh()
+            result = {"value": None}
+        else:
+            with suppress(OSError):
+                os.nice(10)
+            result = {"value": measured(kind, paths)}
     except VelodromeError as error:
-        print(str(error).splitlines()[0], file=sys.stderr)  # noqa: T201 - the error message of a program
-        return 2
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        result = {"error": str(error).splitlines()[0]}
+    channel.send(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))

@@ -6,7 +6,6 @@ takes its place they do not. `updates` tells a page with stale numbers about new
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,15 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import orjson
-
 from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
-from velodrome.viewer.measure import measured, start_measuring
+from velodrome.viewer.measure import MeasuringProcess, measured
 
 SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
 PAUSE_S = 2.0  # between two readings of a file that grows
-_PAUSE_SHARE = 4.0  # and at least so many times as long as the last one took
+_PAUSE_SHARE = 4.0  # and at least this many times as long as the last one took
 
 
 class MeasuredFile(Protocol):
@@ -32,7 +29,11 @@ class MeasuredFile(Protocol):
     rebuilt_at: float  # when it was last noticed to be another file than the one that was read
 
     def saved(self, kind: str) -> Any:
-        """What a collection saved beside it, if that describes the file as it is; else None."""
+        """The result of an earlier viewer, if it is of the file as it is; else None."""
+        ...
+
+    def save(self, kind: str, value: Any) -> None:
+        """Keep a result for later viewers."""
         ...
 
 
@@ -73,7 +74,7 @@ class Measurements:
         self._known: dict[tuple[str, tuple[MeasuredFile, ...]], _Known] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
-        self._child: subprocess.Popen[bytes] | None = None
+        self._elsewhere: MeasuringProcess | None = None
         self._closed = False
 
     def read(self, kind: str, *files: MeasuredFile, patience_s: float = 0.0) -> Measurement:
@@ -114,9 +115,8 @@ class Measurements:
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
-        child = self._child
-        if child is not None and child.poll() is None:
-            child.kill()
+        if self._elsewhere is not None:
+            self._elsewhere.kill()
         self._pool.shutdown()
 
     def _update(self, known: _Known, kind: str, files: tuple[MeasuredFile, ...]) -> None:
@@ -127,6 +127,8 @@ class Measurements:
                 value = files[0].saved(kind)
                 if value is None:
                     value = self._measured(kind, [file.path for file in files], sum(each.size for each in versions))
+                    if versions == _versions(files):
+                        files[0].save(kind, value)
         except InputError as error:
             problem = error.problems[0]
         took_s = time.monotonic() - began
@@ -140,16 +142,10 @@ class Measurements:
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
         if size <= self._small_bytes:
             return measured(kind, paths)
-        with start_measuring(kind, *paths) as child:
-            self._child = child
-            if self._closed:
-                child.kill()
-            out, err = child.communicate()
-        self._child = None
-        if child.returncode:
-            lines = err.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(lines[-1] if lines else f"the reader ended with {child.returncode}")
-        return orjson.loads(out)
+        self._elsewhere = MeasuringProcess()
+        if self._closed:
+            self._elsewhere.kill()
+        return self._elsewhere.run(kind, *paths)
 
 
 def _versions(files: tuple[MeasuredFile, ...]) -> list[Version]:

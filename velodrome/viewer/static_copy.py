@@ -19,7 +19,7 @@ from velodrome.errors import InputError, StorageError
 from velodrome.index import Entry, Query
 from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
-from velodrome.viewer.pages.links import DEFAULT_SORT, Address, Links, short
+from velodrome.viewer.pages.links import Address, Links, long
 from velodrome.viewer.pages.rollout_page import rollout_page
 from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
@@ -52,44 +52,46 @@ class Copied:
 class CopyLinks(Links):
     """Addresses within a copy. A page of the list has a name as soon as another one links to it."""
 
-    def __init__(self, where: str, entries: Sequence[Entry], *, failures: bool) -> None:
+    static = True
+
+    def __init__(self, slug: str, where: str, entries: Sequence[Entry], *, failures: bool) -> None:
+        super().__init__(slug)
         self._where = where
         self._numbers = {entry.number for entry in entries}
         self._failures = failures
         self.tasks_copied = {task: f"task-{place}.html" for place, task in enumerate({e.task: 0 for e in entries}, 1)}
-        self.lists = {"": "rollouts.html"}  # by cursor
+        self.lists = {"": "rollouts.html"}  # by the place they begin at
 
-    def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
-        if q not in ("", self._where) or sort not in ("", DEFAULT_SORT) or before:
-            return None
-        return self.lists.setdefault(after, f"rollouts-{len(self.lists) + 1}.html")
+    def with_columns(self, cols: str) -> Links:
+        return self
 
-    def rollout(
-        self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
-    ) -> str | None:
-        other = show or at or raw or find
-        return f"rollout-{short(number)}.html" if number in self._numbers and not other else None
-
-    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
-        return None if sort or after or before else "tasks.html"
-
-    def task(self, task: str, *, since: int = 0) -> str | None:
-        return self.tasks_copied.get(task) if not since else None
-
-    def failures(self) -> str | None:
-        return "failures.html" if self._failures else None
+    def to(self, path: str, **query: str | int | Sequence[str]) -> str | None:
+        if path.startswith("/static/"):
+            return path.removeprefix("/static/")
+        given = {name: str(value) for name, value in query.items() if value}
+        page, _, name = path.removeprefix(self.root).removeprefix("/").partition("/")
+        if path == self.root:
+            return "index.html"
+        if page == "rollout" and not given.keys() & {"show", "at", "raw", "find"}:
+            return f"rollout-{name}.html" if long(name) in self._numbers else None
+        if page == "rollouts" and "sort" not in given and given.get("q", "") in ("", self._where):
+            return self.lists.setdefault(given.get("since", ""), f"rollouts-{len(self.lists) + 1}.html")
+        if page == "tasks" and not given.keys() & {"sort", "since"}:
+            return "tasks.html"
+        if page == "task" and "since" not in given:
+            return self.tasks_copied.get(given["id"])
+        return "failures.html" if page == "failures" and self._failures else None
 
 
 def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int = DEFAULT_LIMIT) -> Copied:
     """Copy the run's page, the rollouts that match, their tasks and a list of them, and the failures."""
     index = source.read_on()
     query = Query.parse(where, index.names())
-    for kind in ("metrics", "profile", "checks"):  # a filter may name the checks
-        source.measure(kind, patience_s=_PATIENT_S)
+    source.measure("checks", patience_s=_PATIENT_S)  # and all that comes with them; a filter may name the checks
     _prepare(folder)
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
-    links = CopyLinks(where, entries, failures=bool(index.state.failed))
+    links = CopyLinks(source.slug, where, entries, failures=bool(index.state.failed))
     for name, text in _beside().items():
         _write(folder / name, text)
     frame = {"mark": Markup(MARK), "policy": POLICY}
@@ -102,17 +104,17 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         pages += 1
 
     write("index.html", "run", run_page(source, links, Address()))
-    left, cursor = len(entries), ""
+    left, since = len(entries), ""
     while True:
-        values = rollouts_page(source, links, Address(where, after=cursor))
+        values = rollouts_page(source, links, Address(where, since=int(since or 0)))
         values["entries"] = values["entries"][:left]
         left -= len(values["entries"])
         values["next"] = values["next"] if left else None
         values["tally"] = many(len(entries), "rollout") + (", the first that match" if more else "")
-        write(links.lists[cursor], "rollouts", values)
+        write(links.lists[since], "rollouts", values)
         if values["next"] is None:
             break
-        cursor = next(reversed(links.lists))
+        since = next(reversed(links.lists))
     for entry in entries:
         values = rollout_page(source, links, Address(where, number=entry.number))
         raw = values["raw"]

@@ -7,79 +7,51 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from velodrome.records.bounds import is_count
 from velodrome.records.facts import RowFacts, is_episode
 from velodrome.records.mending import mended
 from velodrome.records.outcomes import BETWEEN_TURNS
-from velodrome.timing.invisible import escaped
-from velodrome.viewer.episode_text import episode_lines
+from velodrome.timing.figures import counted
+from velodrome.timing.invisible import one_line, plain
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, pretty
+from velodrome.viewer.parts.episode import Episode, how_it_ended, is_reward, read_episode
 
 Json = dict[str, Any]
 
-_LONGEST = 4000
-
-
-def plain(text: str, longest: int = _LONGEST) -> str:
-    """Text that is safe in a terminal, and bounded."""
-    safe = escaped(text.replace("\r\n", "\n"))
-    if len(safe) > longest:
-        safe = f"{safe[:longest]}… ({len(safe) - longest} more characters)"
-    return safe
-
-
-def one_line(text: str) -> str:
-    """The same on one line, so that it cannot imitate another block."""
-    return plain(" ".join(text.split()))
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptBlock:
-    """A part of a transcript; without a title, a remark. `kind` is a role of `dialogue.ROLES`, or "call", "note", …"""
-
-    kind: str
-    title: str
-    text: str
+_MOST_RETURNS = 16  # of an episode
 
 
 def transcript(row: Json) -> str:
-    """The whole rollout as text, whatever is in it."""
-    lines = [f"─── {title(row)}"]
-    for block in blocks(row):
-        lines += [f"[{one_line(block.title)}]"] if block.title else []
-        lines += [f"  {line}" for line in shown(block).splitlines()]
+    """The whole rollout as text."""
+    lines = [f"─── {_title(row)}"]
+    for title, text in _blocks(row):
+        lines += [f"[{one_line(title)}]"] if title else []
+        lines += [f"  {line}" for line in (plain(text) if title else one_line(text)).splitlines()]
     return "\n".join(lines)
 
 
-def shown(block: TranscriptBlock, longest: int = _LONGEST) -> str:
-    """The text of a block, safe and bounded. Pictures of an episode are both already; a remark is one line."""
-    if block.kind == "episode":
-        return block.text
-    return one_line(block.text) if block.kind == "note" else plain(block.text, longest)
-
-
-def blocks(row: Json) -> Iterator[TranscriptBlock]:
-    """The parts of a transcript, in order. Their texts are as they stand in the row: not escaped."""
+def _blocks(row: Json) -> Iterator[tuple[str, str]]:
+    """The title and the text of each part, in order; a remark has no title. They are not escaped yet."""
     facts = _facts(row)
     talk = conversation(row)
     for message in talk:
         yield from _message(message) if message.in_prompt else ()
     if facts.offered:
-        yield TranscriptBlock("note", "", f"(tools: {', '.join(sorted(facts.offered))})")
+        yield "", f"(tools: {', '.join(sorted(facts.offered))})"
     for message in talk:
         yield from () if message.in_prompt else _message(message)
     if is_episode(row):
-        yield TranscriptBlock("episode", "episode", "\n".join(episode_lines(row)))
+        yield "episode", "\n".join(_episode(row))
     if facts.status == "incomplete":
         what = "stopped" if facts.stopped_by in BETWEEN_TURNS else "cut off"
-        yield TranscriptBlock("note", "", f"({what}: {facts.stopped_by or 'no reason given'})")
+        yield "", f"({what}: {facts.stopped_by or 'no reason given'})"
     if facts.failed:
         attempt = f", attempt {row['attempt']}" if "attempt" in row else ""
-        yield TranscriptBlock("failed", f"failed · {row['boundary']}{attempt}", str(row.get("error", "")))
+        yield f"failed · {row['boundary']}{attempt}", str(row.get("error", ""))
     else:
-        yield TranscriptBlock("score", "score", "\n".join(_score(facts)))
+        yield "score", "\n".join(_score(facts))
 
 
 def _facts(row: Json) -> RowFacts:
@@ -87,7 +59,7 @@ def _facts(row: Json) -> RowFacts:
     return RowFacts(mended(row, failed=failed)[0], failed=failed)
 
 
-def title(row: Json) -> str:
+def _title(row: Json) -> str:
     """The rollout on one line: its key, agent, time and tokens."""
     facts = _facts(row)
     parts = [one_line(str(facts.meta.get("key", "a rollout")))]
@@ -100,14 +72,36 @@ def title(row: Json) -> str:
     return " · ".join(parts)
 
 
-def _message(message: ShownMessage) -> Iterator[TranscriptBlock]:
+def _message(message: ShownMessage) -> Iterator[tuple[str, str]]:
     if message.aloud:
         speaker = "tool result" if message.role == "tool" else message.role
-        yield TranscriptBlock(message.role, f"{speaker} · {message.name}" if message.name else speaker, message.aloud)
+        yield f"{speaker} · {message.name}" if message.name else speaker, message.aloud
     for call in message.calls:
-        yield TranscriptBlock("call", f"tool call · {call.name}", call.raw)
+        yield f"tool call · {call.name}", call.raw
         if call.aloud is not None:
-            yield TranscriptBlock("tool", f"tool result · {call.name}", call.aloud)
+            yield f"tool result · {call.name}", call.aloud
+
+
+def _episode(row: Json) -> list[str]:
+    """What happened in an episode. `episode` is untrusted: malformed parts are left out."""
+    raw, episode = row["episode"], read_episode(row)
+    steps = episode.steps if isinstance(episode, Episode) else row.get("length")
+    parts = [counted(each, noun) for each, noun in ((raw.get("agents"), "agent"), (steps, "step")) if is_count(each)]
+    parts += filter(None, [how_it_ended(raw)])
+    lines = [", ".join(parts) or "its agents and steps are not known"]
+    returns = raw.get("returns")
+    values = [f"{each:.6g}" for each in returns if is_reward(each)] if isinstance(returns, list) else []
+    if values:
+        more = len(values) - _MOST_RETURNS
+        lines.append(f"returns: {', '.join(values[:_MOST_RETURNS])}{f' and {more:,} more' if more > 0 else ''}")
+    agreement = row.get("agreement_alone")
+    if is_reward(agreement) and 0 <= agreement <= 1:
+        lines.append(f"agreement with the teacher: {agreement:.1%}")
+    if isinstance(episode, str):
+        lines.append(f"it cannot be shown: {episode}")
+    elif episode is not None:
+        lines.append("velo view plays it")
+    return lines
 
 
 def _score(facts: RowFacts) -> Iterator[str]:

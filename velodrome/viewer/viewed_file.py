@@ -5,27 +5,31 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from velodrome.checks.check_field import FoundLines, check_field, found_lines
 from velodrome.errors import InputError, blame
-from velodrome.index import Index, Query, State
-from velodrome.index.lines.followed_file import GONE
+from velodrome.index import Index, State
+from velodrome.index.check_field import FoundLines, check_field, found_lines
+from velodrome.index.lines import GONE
 from velodrome.index.outside import NotYet
+from velodrome.records.judgements import Judgements
 from velodrome.records.other_files import foreign_file, other_file
-from velodrome.records.people.judgements import Judgements
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem
-from velodrome.viewer.measure import start_measuring
+from velodrome.viewer.measure import MeasuringProcess
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement, Measurements
-from velodrome.viewer.saved_results import saved_result
 
 T = TypeVar("T")
+
+SCAN = "scan"
+_SCAN_VERSION = 1  # raise it when a scan gives other numbers for the same file
 
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers
@@ -35,10 +39,18 @@ _LOOK_S = 0.25
 _FAR_BEHIND_BYTES = 64_000_000
 _FEW = 50_000  # rollouts about which everything is answered at once
 _PATIENCE_S = 0.1
-_MOST_ANSWERS = 64
 _MOST_NOTES = 6
 _NOTED_S = 120.0  # how long the note that a file was read again stays
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the index is asked about the file as it is, and what it answered about the file before."""
+
+    version: tuple[Any, ...]
+    future: Future[Any]
+    last: Any
 
 
 class ViewedFile:
@@ -51,7 +63,6 @@ class ViewedFile:
         measurements: Measurements,
         *,
         name: str = "",
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path.absolute()  # independent of the working directory
         self.slug = slug
@@ -61,11 +72,9 @@ class ViewedFile:
         self._index = Index(self.path, judged=True, outside=[checks])
         self._over = threading.Event()
         self._elsewhere = False  # whether another process brings the index up to date
-        self._clock = clock
-        self._answers: dict[tuple[Hashable, ...], Future[Any]] = {}
-        self._missed: set[Future[Any]] = set()  # answers that a page did not wait for
+        self._answers: dict[Hashable, _Answer] = {}
+        self._late = 0
         self._answering = ThreadPoolExecutor(1, thread_name_prefix=f"answer-{slug}")
-        self._rebuilt: tuple[str | None, float] = (None, 0.0)  # why it was read again, and when that was first noted
         self.problem: str | None = None  # why the file cannot be read on, while that is so
         self.rebuilt_at = 0.0  # when the index noticed that it is another file
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
@@ -86,41 +95,38 @@ class ViewedFile:
         self._refresh(None)
         return self._index
 
-    def count(self, query: Query) -> int | None:
-        """How many match; None if counting takes longer than a page should."""
-        return self.soon(("count", query.text), lambda index: index.count(query))
+    def soon(self, what: Hashable, ask: Callable[[Index], T], *, patience_s: float = _PATIENCE_S) -> T | None:
+        """What the index answers. About a large file that can take longer than a page should.
 
-    def soon(
-        self, what: Hashable, ask: Callable[[Index], T], *, patience_s: float = _PATIENCE_S, older: bool = False
-    ) -> T | None:
-        """What the index answers. About a large file that can take longer than a page should: then None for now.
-
-        With `older` the answer is kept, and one about the file as it was before will do meanwhile.
+        Then it is what the index answered before the file grew, or None.
         """
         state = self._index.state
-        few = state.entries <= _FEW
-        if few and not older:
-            return _unless_early(ask, self._index)
-        others = self._index.outside_versions()
-        wanted = (what, state.rebuilt_at, state.rows, state.failed, state.searchable, others)
-        asked = self._answers.get(wanted)
-        if asked is None:
-            self._answers[wanted] = asked = self._answering.submit(_unless_early, ask, self._index)
-            for old in list(self._answers)[:-_MOST_ANSWERS]:
-                self._answers.pop(old, asked).cancel()
-        wait([asked], timeout=max(patience_s, _FIRST_S) if few else patience_s)
-        answers = list(self._answers.items())
-        if not asked.done():
-            self._missed = {each for _, each in answers if each in self._missed} | {asked}
-        elif not asked.cancelled() and asked.exception():  # the next one may have better luck
-            self._answers.pop(wanted, None)
-        known = [asked, *(each for key, each in reversed(answers) if older and key[:2] == wanted[:2])]
-        answer: T | None = next((each.result() for each in known if each.done() and not each.cancelled()), None)
+        version = (state.rebuilt_at, state.rows, state.failed, self._index.outside_versions())
+        known = self._answers.get(what)
+        if known is None or known.version != version:
+            last = None
+            if known is not None and known.version[0] == version[0]:
+                answered = not known.future.cancel() and known.future.done() and not known.future.exception()
+                last = known.future.result() if answered else known.last
+            known = _Answer(version, self._answering.submit(_unless_early, ask, self._index), last)
+            self._answers[what] = known
+        wait([known.future], timeout=max(patience_s, _FIRST_S) if state.entries <= _FEW else patience_s)
+        if not known.future.done() or known.future.cancelled():  # another page may need it for a newer file
+            known.future.add_done_callback(self._count_late)
+            result: T | None = known.last
+            return result
+        if known.future.exception():  # it is tried again
+            self._answers.pop(what, None)
+        answer: T | None = known.future.result()
         return answer
 
+    def _count_late(self, future: Future[Any]) -> None:
+        self._late += 1  # an answer that a page did not wait for makes that page an old one
+
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
-        """A measurement of the whole file."""
-        return self.measurements.read(kind, self, patience_s=patience_s)
+        """The metrics, the profile, the checks or the tools of the file, all of which come from one scan of it."""
+        scan = self.measurements.read(SCAN, self, patience_s=patience_s)
+        return replace(scan, value=None if scan.value is None else scan.value[kind])
 
     def _found_lines(self) -> FoundLines:
         """The rollouts that each check is about."""
@@ -134,8 +140,19 @@ class ViewedFile:
         return "checked before the file changed; the checks are being computed again" if stale else None
 
     def saved(self, kind: str) -> Any:
-        """The result that the collection saved beside the file, if it describes the file as it is."""
-        return saved_result(kind, self.path, self.index())
+        """The scan of an earlier viewer, if the files have the sizes and times they had."""
+        return self._index.saved(kind, self._stamps()) if kind == SCAN else None
+
+    def save(self, kind: str, value: Any) -> None:
+        """Keep a scan in the index."""
+        if kind == SCAN:
+            self._index.save(kind, self._stamps(), value)
+
+    def _stamps(self) -> list[Any]:
+        """What changes when a result would."""
+        paths = [self.path, beside(self.path, "failures.jsonl"), beside(self.path, "run.json")]
+        stamps = [(each.stat().st_size, each.stat().st_mtime_ns) for each in paths if each.exists()]
+        return [_SCAN_VERSION, *(part for stamp in stamps for part in stamp)]
 
     @property
     def state(self) -> State:
@@ -162,20 +179,17 @@ class ViewedFile:
 
     def _read_again(self, state: State) -> str | None:
         """Why everything was read again: for a while, and for a file that is gone until it is back."""
-        if state.rebuilt != self._rebuilt[0] or not state.complete:
-            self._rebuilt = (state.rebuilt, self._clock())
         if state.rebuilt and GONE in state.rebuilt:
             return None if self.path.exists() else f"{self.name}: {GONE}; it is read again once it is back"
-        return state.rebuilt if self._clock() - self._rebuilt[1] < _NOTED_S else None
+        return state.rebuilt if time.time() - state.rebuilt_at < _NOTED_S else None
 
     @property
     def version(self) -> str:
         """Changes whenever a page about this file would change."""
         state = self._index.state
-        seen = (state.rows, state.failed, state.unreadable, state.searchable, state.live, state.complete, state.rebuilt)
-        answered = sum(answer.done() for answer in self._missed)
+        seen = (state.rows, state.failed, state.unreadable, state.live, state.complete, state.rebuilt)
         made = (
-            answered,
+            self._late,
             self.measurements.updates(self),
             _modified(beside(self.path, "run.json")),
             self.judgements.version,
@@ -200,7 +214,7 @@ class ViewedFile:
             return True
         self.problem = None
         self.rebuilt_at = state.rebuilt_at
-        return state.complete and state.searchable >= state.entries
+        return state.complete
 
     def _follow(self) -> None:
         alone = False
@@ -211,14 +225,16 @@ class ViewedFile:
             self._over.wait(_IDLE_S if up_to_date else 0.005)
 
     def _index_elsewhere(self) -> bool:
-        """Index a long file in a process of its own. False: that did not work."""
-        with start_measuring("index", self.path) as child:
+        """Index a long file in another process. False if that failed."""
+        process = MeasuringProcess()
+        with ThreadPoolExecutor(1, thread_name_prefix="index") as pool:
             self._elsewhere = True
-            while child.poll() is None and not self._over.wait(_LOOK_S):
+            indexing = pool.submit(process.run, "index", self.path)
+            while not indexing.done() and not self._over.wait(_LOOK_S):
                 pass
-            child.kill()
+            process.kill()
         self._elsewhere = False
-        return child.returncode == 0
+        return indexing.exception() is None
 
 
 def _unless_early(ask: Callable[[Index], T], index: Index) -> T | None:
@@ -236,24 +252,26 @@ def _modified(path: Path) -> int:
         return 0
 
 
+def slug_of(name: str, taken: Container[str]) -> str:
+    """A name for addresses that no other run has."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _SUFFIX.sub("", name)).strip("-.")[:100] or "run"
+    return next(slug for at in count(1) if (slug := plain if at == 1 else f"{plain}-{at}") not in taken)
+
+
 def open_files(paths: Sequence[Path], measurements: Measurements) -> list[ViewedFile]:
-    """Each file under a name of its own; every mistake in the files at once."""
-    problems = [_problem(path) for path in paths]
-    if any(problems):
-        raise InputError(*filter(None, problems))
+    """Each file under its own name; all mistakes in the files at once."""
+    problems = [problem for path in paths if (problem := _problem(path))]
+    if problems:
+        raise InputError(*problems)
     files: dict[str, ViewedFile] = {}
     for path in dict.fromkeys(paths):
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", _SUFFIX.sub("", path.name)).strip("-.") or "run"
-        slug, copy = name, 1
-        while slug in files:
-            copy += 1
-            slug = f"{name}-{copy}"
+        slug = slug_of(path.name, files)
         files[slug] = ViewedFile(path, slug, measurements)
     return list(files.values())
 
 
 def file_to_view(path: Path, slug: str, measurements: Measurements, *, name: str) -> ViewedFile:
-    """One file under a name of its own, or what is wrong with it."""
+    """One file under a name, or an `InputError`."""
     if (problem := _problem(path)) is not None:
         raise InputError(problem)
     return ViewedFile(path, slug, measurements, name=name)

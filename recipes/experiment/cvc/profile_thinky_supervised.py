@@ -19,14 +19,14 @@ from velodrome.training.settings import RunSettings
 def profile_thinky_supervised(
     base_missions: str = "extractor_hub_30", supervised_steps: int = 5_120, num_envs: int = 16, agents: int = 4
 ) -> RunSettings:
-    """Ten rollouts with the teacher, ten with PPO, and where their time went."""
+    """Ten rollouts with the teacher, ten with PPO, the teacher's kickstart in the first half, and their times."""
     recipe = thinky_supervised_to_ppo(base_missions, supervised_steps, num_envs, agents)
     steps = {"wait_steps": 2, "warmup_steps": 2, "active_steps": 4}
     profiler = recipe.trainer.profiler.model_copy(update={"enabled": True, "record_shapes": True, **steps})
     return recipe.model_copy(
         update={
             "run": "profile_thinky",
-            "supervised": recipe.supervised.model_copy(update={"profiled": True}),
+            "supervised": recipe.supervised.model_copy(update={"profiled": True, "kickstart_steps": 2_500}),
             "trainer": recipe.trainer.model_copy(update={"total_timesteps": 10_000, "profiler": profiler}),
             "evaluator": recipe.evaluator.model_copy(update={"evaluate_local": False}),
         }

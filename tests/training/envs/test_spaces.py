@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
+from gymnasium import Env, spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velodrome.errors import InputError
 from velodrome.training.envs.spaces import ActionWriter, MaskReader, ObservationReader
 
+INF = np.inf
 SIZES = st.integers(1, 4)
 SEEDS = st.integers(0, 2**31)
 
@@ -20,17 +21,8 @@ SEEDS = st.integers(0, 2**31)
 @st.composite
 def boxes(draw: st.DrawFn) -> spaces.Box:
     shape = tuple(draw(st.lists(SIZES, max_size=4)))
-    low, high, kind = draw(
-        st.sampled_from(
-            [
-                (0, 255, np.uint8),
-                (0, 1, np.float32),
-                (-3, 5, np.float64),
-                (-2, 7, np.int32),
-                (-np.inf, np.inf, np.float32),
-            ]
-        )
-    )
+    bounds = [(0, 255, np.uint8), (0, 1, np.float32), (-3, 5, np.float64), (-2, 7, np.int32), (-INF, INF, np.float32)]
+    low, high, kind = draw(st.sampled_from(bounds))
     return spaces.Box(low, high, shape, kind)
 
 
@@ -53,30 +45,20 @@ SPACES = st.recursive(
 )
 
 
-def plain(space: Any, value: Any) -> tuple[list[list[float]], list[float], list[tuple[int, ...]]]:
+def plain(space: Any, value: Any) -> tuple[list[Any], ...]:
     """Pixels of each image, other numbers, shapes of the images: one number after another."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         keys = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
         parts = [plain(space[key], value[key]) for key in keys]
-        return (
-            [p for part in parts for p in part[0]],
-            [n for part in parts for n in part[1]],
-            [s for part in parts for s in part[2]],
-        )
+        return tuple([each for part in parts for each in part[kind]] for kind in range(3))
     if isinstance(space, spaces.Discrete):
         return [], [float(value == space.start + k) for k in range(space.n)], []
     if isinstance(space, spaces.MultiDiscrete):
         rows = zip(np.ravel(value).tolist(), space.nvec.ravel().tolist(), space.start.ravel().tolist(), strict=True)
         return [], [float(one == start + k) for one, size, start in rows for k in range(size)], []
-    rank = len(space.shape)
-    unit = (
-        space.dtype != np.uint8
-        and isinstance(space, spaces.Box)
-        and space.dtype.kind == "f"
-        and (space.low == 0).all()
-        and (space.high == 1).all()
-    )
-    if isinstance(space, spaces.Box) and ((space.dtype == np.uint8 and rank in (2, 3)) or (unit and rank == 3)):
+    rank, box = len(space.shape), isinstance(space, spaces.Box)
+    unit = box and space.dtype.kind == "f" and (space.low == 0).all() and (space.high == 1).all()
+    if box and ((space.dtype == np.uint8 and rank in (2, 3)) or (unit and rank == 3)):
         image = value[:, :, None] if rank == 2 else value
         last = rank == 2 or image.shape[0] >= image.shape[2]
         h, w, c = image.shape if last else (image.shape[1], image.shape[2], image.shape[0])
@@ -86,7 +68,7 @@ def plain(space: Any, value: Any) -> tuple[list[list[float]], list[float], list[
     return [], [float(np.float32(one)) for one in np.ravel(value)], []
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SPACES, SEEDS)
 def test_a_row_is_the_images_and_then_every_other_number(space: spaces.Space[Any], seed: int) -> None:
     space.seed(seed)
@@ -110,7 +92,7 @@ def test_a_row_is_the_images_and_then_every_other_number(space: spaces.Space[Any
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(boxes(), CHOICES), SEEDS)
 def test_an_action_arrives_with_the_type_the_shape_and_the_bounds_of_its_space(
     space: spaces.Space[Any], seed: int
@@ -139,13 +121,6 @@ def test_an_action_arrives_with_the_type_the_shape_and_the_bounds_of_its_space(
         np.testing.assert_array_equal(action.ravel() - np.ravel(getattr(space, "start", 0)), ours)
 
 
-def test_numbers_are_put_inside_bounds_that_float32_cannot_show() -> None:
-    space = spaces.Box(-0.1, 0.1, (1,), np.float64)
-    high = np.array(ActionWriter("here", space, masked=False).actions.high, np.float32)
-    assert float(high[0]) > 0.1
-    assert space.contains(ActionWriter("here", space, masked=False).write(high))
-
-
 @pytest.mark.parametrize(
     "mask",
     [[1, 0, 0, 1, 1], (np.array([1, 0]), np.array([0, 1, 1])), np.array([[True, False, False, True, True]])],
@@ -153,7 +128,7 @@ def test_numbers_are_put_inside_bounds_that_float32_cannot_show() -> None:
 def test_a_mask_is_one_array_or_one_for_each_choice(mask: Any) -> None:
     actions = ActionWriter("here", spaces.MultiDiscrete([2, 3]), masked=True).actions
     row = np.zeros(actions.width, np.bool_)
-    MaskReader("here", actions).write(mask, row)
+    MaskReader("here", actions, "info", Env()).write(None, {"action_mask": mask}, row)
     assert row.tolist() == [True, False, False, True, True]
 
 
@@ -161,26 +136,21 @@ def test_a_mask_is_one_array_or_one_for_each_choice(mask: Any) -> None:
 def test_a_mask_that_cannot_be_is_refused_in_one_line(mask: Any, part: str) -> None:
     actions = ActionWriter("here", spaces.MultiDiscrete([2, 3]), masked=True).actions
     with pytest.raises(InputError, match=rf"^here: .*{part}"):
-        MaskReader("here", actions).write(mask, np.zeros(5, np.bool_))
+        MaskReader("here", actions, "info", Env()).write(None, {"action_mask": mask}, np.zeros(5, np.bool_))
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Text(3),
-        spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))),
-        spaces.Dict(action_mask=spaces.MultiBinary(2)),
-    ],
-)
-def test_what_cannot_be_read_is_refused_in_one_line(space: spaces.Space[Any]) -> None:
-    with pytest.raises(InputError, match=r"^here: shows "):
-        ObservationReader("here", space, "action_mask")
+UNREADABLE = [
+    spaces.Text(3),
+    spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))),
+    spaces.Dict(action_mask=spaces.MultiBinary(2)),
+]
+UNUSABLE = [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 1, (0,)), spaces.MultiDiscrete([])]
 
 
-@pytest.mark.parametrize(
-    "space",
-    [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 1, (0,)), spaces.MultiDiscrete([])],
-)
-def test_what_cannot_be_acted_on_is_refused_in_one_line(space: spaces.Space[Any]) -> None:
-    with pytest.raises(InputError, match=r"^here: acts by "):
-        ActionWriter("here", space, masked=False)
+def test_what_cannot_be_read_or_acted_on_is_refused_in_one_line() -> None:
+    for space in UNREADABLE:
+        with pytest.raises(InputError, match=r"^here: shows "):
+            ObservationReader("here", space, "action_mask")
+    for space in UNUSABLE:
+        with pytest.raises(InputError, match=r"^here: acts by "):
+            ActionWriter("here", space, masked=False)

@@ -8,20 +8,19 @@ from typing import Any
 
 from velodrome import scope
 from velodrome.collector.account import Surroundings
-from velodrome.collector.attempt import Attempt
-from velodrome.collector.executors import Jobs
+from velodrome.collector.attempt import Attempt, Failed
+from velodrome.collector.executors.executor import Executor, Jobs
 from velodrome.collector.executors.outage import Outage
-from velodrome.collector.executors.running import RunningJobs
 from velodrome.collector.plan import Job
 
 CLOSING_S = 2.0
 _MOMENT_S = 0.1
 
 
-class Inline(RunningJobs):
+class Inline(Executor):
     """One task per attempt. `attempt` runs one job; only a fault of ours raises from it, and that ends the run.
 
-    `dropped` gets a job that was given up, or waited for a server when the run was stopped, and the tokens it used.
+    `dropped` gets a job that was given up, or waited for a server when the run was stopped.
     """
 
     def __init__(
@@ -31,10 +30,9 @@ class Inline(RunningJobs):
         *,
         limit: int,
         around: Surroundings | None = None,
-        numbered: bool = False,
-        dropped: Callable[[Job, int], None] = lambda job, tokens: None,
+        dropped: Callable[[Job], None] = lambda job: None,
     ) -> None:
-        super().__init__(limit=limit, around=around, numbered=numbered)
+        super().__init__(limit=limit, around=around)
         self._dropped = dropped
         self._attempt = attempt
         self._outage = outage
@@ -51,12 +49,6 @@ class Inline(RunningJobs):
         if now and self._scope is not None:
             self._scope.hurry()
         super().cancel(now=now)
-
-    def drop(self, place: int) -> None:
-        """Give up the job of this place."""
-        for task, job in self._tasks.items():
-            if job.place == place:
-                task.cancel()
 
     def _begin(self) -> None:
         self._scope = scope.current()
@@ -79,15 +71,13 @@ class Inline(RunningJobs):
     async def _run(self, job: Job) -> None:
         """One attempt that reached its servers; nothing if the run stops before it could."""
         outage, unreachable, tokens = self._outage, None, 0
-        slot = 0 if self._slots is None else self._slots.take()
         try:
             while await outage.over():
                 attempt = await self._attempt(job)
-                away = attempt.away
+                away = attempt.result.away if isinstance(attempt.result, Failed) else None
                 if unreachable is not None and (away is None or away.address != unreachable.address):
                     outage.returned(unreachable)
                 if away is None or not await outage.explains(away):
-                    attempt.slot = slot
                     attempt.tokens += tokens
                     self._finished.append(attempt)
                     self.wake()
@@ -95,13 +85,10 @@ class Inline(RunningJobs):
                 tokens += attempt.tokens
                 outage.begin(unreachable := away)
             self._handed_back += 1
-            self._dropped(job, tokens)
-        except asyncio.CancelledError as error:
-            self._dropped(job, tokens + getattr(error, "tokens", 0))
+            self._dropped(job)
+        except asyncio.CancelledError:
+            self._dropped(job)
             raise
-        finally:
-            if self._slots is not None:
-                self._slots.give_back(slot)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

@@ -36,8 +36,14 @@ class Outage:
         self._stopped = asyncio.Event()
 
     async def explains(self, away: Away) -> bool:
-        """Whether a failure is an outage. A server that lost a call and still listens may have died of that call."""
-        return not away.sent or not await _listens(away)
+        """Whether a failure is an outage. A server that lost a call and still listens may have died of that call.
+
+        Of a server whose supervisor was killed too, the address may accept connections for another moment.
+        """
+        if not away.sent or not await _listens(away):
+            return True
+        await asyncio.sleep(_FIRST_PAUSE_S)
+        return not await _listens(away)
 
     async def over(self) -> bool:
         """Wait until every server is back. False if the run stops instead."""

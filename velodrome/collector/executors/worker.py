@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
+import pickle
 import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -29,24 +29,22 @@ from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.work import RunJob, Work, unpack
-from velodrome.http.leases import LeasedLimiters, joining
-from velodrome.http.limiter import processes
-from velodrome.rates import LeasedRates, Permit, limited
+from velodrome.http.limiter import Share, sharing
+from velodrome.rates import limited, make_rates
 
 _NO_LIMIT = 1 << 40
 
 
 @dataclass(frozen=True)
-class WorkerInit:
-    """What a worker needs to know at its start."""
+class WorkerSettings:
+    """What a worker must know before it makes its components. The limits are those of the run."""
 
-    work: Work
-    workers: int  # in all
+    share: Share  # of the limits
     server_wait_s: float
-    recorded: bool  # whether somebody watches, and wants spans
     connections: scope.PoolLimits
     log_level: int
-    rates: Mapping[str, int | None]  # limits on the model calls of all workers together
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
 
 
 class Waiting:
@@ -67,19 +65,19 @@ def main(channel: ParentChannel) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to stop
     gc.set_threshold(50_000, 20, 20)
-    data, path = channel.receive(), channel.receive()
-    if data is not None and path is not None:
+    settings, work = channel.receive(), channel.receive()
+    if settings is not None and work is not None:
         with redirect_stdout(sys.stderr):
-            uvloop.run(serve(channel, data, BoundaryFile(path.decode())))
+            uvloop.run(serve(channel, pickle.loads(settings), work))
 
 
-async def serve(channel: ParentChannel, data: bytes, boundary: BoundaryFile) -> None:
+async def serve(channel: ParentChannel, settings: WorkerSettings, work: bytes) -> None:
     """Until the parent wants no more."""
     reader, writer = await asyncio.open_unix_connection(sock=channel.socket)
-    core = WorkerCore(lambda frame: write_frame(writer, frame), writer.drain, boundary.write)
+    core = WorkerCore(lambda frame: write_frame(writer, frame), writer.drain)
     listening = asyncio.create_task(_listen(reader, core))
     try:
-        await core.run(data)
+        await core.run(settings, work)
     finally:
         listening.cancel()
     await writer.drain()
@@ -94,82 +92,69 @@ async def _listen(reader: asyncio.StreamReader, core: WorkerCore) -> None:
 class WorkerCore:
     """The worker, whatever carries its frames: `send` takes one for the parent, `drain` waits until there is room.
 
-    `boundary` keeps the name of the boundary that a rollout is in which runs alone. `refusal` words the reason why the
-    work cannot be set up here.
+    `refusal` words the reason why the work cannot be set up here.
     """
 
     def __init__(
         self,
         send: Callable[[bytes], None],
         drain: Callable[[], Awaitable[None]],
-        boundary: Callable[[errors.Boundary], None],
         refusal: Callable[[str], str] = str,
     ) -> None:
-        self._send, self._drain, self._boundary, self._refusal = send, drain, boundary, refusal
+        self._send, self._drain, self._refusal = send, drain, refusal
         self._around = Surroundings()
         self._waiting = Waiting()
         self._early: list[bytes] = []  # frames that came before there was somebody to take them
         self._executor: Inline | None = None
         self._outage: Outage | None = None
-        self._rates: LeasedRates | None = None
-        self._limiters = LeasedLimiters(lambda *report: self._send(event(places=report)))
 
-    async def run(self, data: bytes) -> None:
+    async def run(self, settings: WorkerSettings, data: bytes) -> None:
         """Until `end`. A work that cannot be set up here is reported, and the worker ends."""
         async with scope.Scope() as call:
             call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
             try:
-                with joining(self._limiters):
-                    init: WorkerInit = unpack(data)
-                    scope.connections.limit = init.connections.limit
-                    scope.connections.limit_per_host = init.connections.limit_per_host
-                    logs_go_to(self._send, init.log_level)
-                    self._around.workers = processes.count = init.workers
-                    run_job = init.work.connect(self._around)
+                self._around.workers = settings.share.count
+                scope.connections.limit = max(settings.share.of(settings.connections.limit), 1)
+                scope.connections.limit_per_host = max(settings.share.of(settings.connections.limit_per_host), 1)
+                logs_go_to(self._send, settings.log_level)
+                with sharing(settings.share):
+                    work: Work = unpack(data)
+                    run_job = work.connect(self._around)
             except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
                 reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
                 self._send(event(refused=[self._refusal(reason)]))
                 await self._drain()
                 return
             self._send(event(ready=True))
-            if any(init.rates.values()):
-                self._rates = LeasedRates(
-                    init.rates,
-                    ask=lambda count: self._send(event(permits=count)),
-                    used=lambda permit, tokens: self._send(event(used=[tuple(permit), tokens])),
-                )
             try:
-                with limited(self._rates):
-                    await self._run_jobs(init, run_job)
+                rates = make_rates(
+                    settings.requests_per_minute, settings.tokens_per_minute, workers=settings.share.count
+                )
+                with limited(rates):
+                    await self._run_jobs(settings, run_job)
             finally:
-                await init.work.aclose()
-                self._limiters.close()
+                await work.aclose()
 
-    async def _run_jobs(self, init: WorkerInit, run_job: RunJob) -> None:
+    async def _run_jobs(self, settings: WorkerSettings, run_job: RunJob) -> None:
         def send(**fields: Any) -> None:
             self._send(event(**fields))
 
         def beat(cpu: float, lag_s: float) -> None:
             self._around.cpu, self._around.lag_s = cpu, lag_s
 
-        def dropped(job: Job, tokens: int) -> None:
-            send(dropped=(job.place, tokens))
+        def dropped(job: Job) -> None:
+            send(dropped=job.place)
 
-        self._outage = Outage(init.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
+        self._outage = Outage(settings.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
         executor = Inline(run_job, self._outage, limit=_NO_LIMIT, dropped=dropped)
         self._executor = executor
         for frame in self._early:
             self.feed(frame)
         if self._waiting.ended:
             executor.cancel(now=True)
-        agents: set[str] = set()  # of which a rollout was finished
         async with beating(beat):
             async for batch in executor.run(self._waiting):
-                for each in batch:
-                    if each.facts is not None and each.agent not in agents:
-                        agents.add(each.agent)
-                        each.lacking = each.facts.token_flaws
-                self._send(attempts_frame(batch, recorded=init.recorded))
+                self._send(attempts_frame(batch))
                 await self._drain()
 
     def feed(self, data: bytes) -> None:
@@ -179,16 +164,8 @@ class WorkerCore:
             return
         frame = orjson.loads(data)
         if "jobs" in frame:
-            errors.watch_boundaries(self._boundary if frame["alone"] else None)
             self._waiting.jobs.extend(take_jobs(frame, self._around))
             self._executor.wake()
-        elif "permits" in frame:
-            if self._rates is not None:
-                self._rates.grant([Permit(*each) for each in frame["permits"]])
-        elif "places" in frame:
-            self._limiters.lend(*frame["places"])
-        elif "drop" in frame:
-            self._executor.drop(frame["drop"])
         elif "stop" in frame:
             self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:
@@ -199,22 +176,6 @@ class WorkerCore:
         self._waiting.ended = True
         if self._executor is not None:
             self._executor.cancel(now=True)
-
-
-class BoundaryFile:
-    """Says at which boundary a rollout is that runs alone, even if the process ends there.
-
-    The parent has the file open, too; its name is gone once both have it.
-    """
-
-    SIZE = 16
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR)
-        os.unlink(path)
-
-    def write(self, boundary: str) -> None:
-        os.pwrite(self._fd, boundary.ljust(self.SIZE).encode(), 0)
 
 
 class _ToParent(logging.Handler):

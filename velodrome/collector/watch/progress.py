@@ -17,6 +17,7 @@ from typing import Protocol, Self, TextIO
 
 from tqdm.auto import tqdm
 
+from velodrome.timing.figures import long_duration
 from velodrome.timing.screen import fitted, page_width, redraws
 
 _FIRST_LINE_S = 5.0
@@ -199,17 +200,8 @@ def progress_text(state: RunState, rate: float | None, reward: str = "reward", *
     if state.limit is not None:
         parts.append(f"limit {state.limit}")
     if rate and state.total >= state.done:
-        parts.append(f"{duration_text((state.total - state.done) / rate)} left")
+        parts.append(f"{long_duration((state.total - state.done) / rate)} left")
     return ", ".join(parts)
-
-
-def duration_text(seconds: float) -> str:
-    """A length of time in its two largest units: `1 h 20 min`."""
-    whole = round(seconds)
-    for name, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= length:
-            return f"{whole // length} {name} {whole % length // part} {smaller}"
-    return f"{whole} s"
 
 
 @asynccontextmanager

@@ -88,18 +88,18 @@ def _listed(config: Config, types: Collection[str] | None) -> Iterator[ListedDat
             if types is not None and isinstance(entry, Mapping) and entry.get("type") not in types:
                 continue
             try:
-                yield _entry(agent, entry, where, found=types is not None)
+                yield _entry(agent, entry, where, must_exist=types is not None)
             except InputError as error:
                 problems += error.problems
     if problems:
         raise InputError(*problems)
 
 
-def _entry(agent: str, entry: Any, where: str, *, found: bool) -> ListedData:
+def _entry(agent: str, entry: Any, where: str, *, must_exist: bool) -> ListedData:
     if not isinstance(entry, Mapping) or not all(isinstance(entry.get(key), str) for key in ("type", "jsonl_fpath")):
         raise InputError(f"{where}: expected a data set with type and jsonl_fpath, not {entry!r:.80}")
     path, repeats = Path(entry["jsonl_fpath"]), entry.get("num_repeats", 1)
-    if found:
+    if must_exist:
         try:
             path = find_input(path)
         except InputError as error:

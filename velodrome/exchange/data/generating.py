@@ -3,7 +3,7 @@
 An environment is procedural if it has `generate(self, seed, index, *, …) -> task`. A task is decided by its seed and
 index alone, so the file is the same with any number of processes. Every process has the same order of sets
 (PYTHONHASHSEED=0). What the model sees of a task decides its split, so equal tasks are never in two; the first of equal
-ones is kept. Of a task eight bytes stay in memory.
+ones is kept. Of a task a 64-bit hash stays in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
-from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack
@@ -21,15 +20,16 @@ from typing import Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from velodrome.children import ChildProcess, spawn
+from velodrome.children import Child, spawn
 from velodrome.errors import InputError
 from velodrome.exchange.data.generate_worker import TARGET, GenerateWork
+from velodrome.machine import cores
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.serving.connect import component_class
 from velodrome.settings import Instance, hint
 from velodrome.settings.model import Settings
 from velodrome.settings.names import RESOURCES
-from velodrome.settings.values import Count, JsonlFile, Names, Seed
+from velodrome.settings.values import MOST_WORKERS, Count, JsonlFile, Names, Seed
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ class GenerateOptions(Settings):
     output: JsonlFile = Field(description="the file to write (.jsonl or .jsonl.zst); with a split, one beside it each")
     seed: Seed = Field(0, description="decides every task, together with its number")
     split: Names = Field((), description="parts and shares, as [train:0.9,validation:0.1]: FILE.train.jsonl, …")
-    num_workers: Count | None = Field(None, description="processes that generate [one per core]")
+    num_workers: Count | None = Field(None, le=MOST_WORKERS, description="processes that generate [one per core]")
     overwrite: bool = Field(False, description="replace existing files")
 
 
@@ -59,35 +59,6 @@ class GenerateResult:
     def as_json(self) -> Json:
         """The result as it is printed."""
         return {"generated": self.generated, "duplicates": self.duplicates, "tasks": self.files}
-
-
-class SeenHashes:
-    """A set of 64-bit hashes in a table of numbers: about 16 bytes each, not the 90 of Python's own."""
-
-    def __init__(self) -> None:
-        self._table = array("Q", bytes(8 << 10))
-        self._count = 0
-
-    def add(self, value: int) -> bool:
-        """Whether it is new."""
-        value = value or 1
-        at = self._place(value)
-        if self._table[at]:
-            return False
-        self._table[at] = value
-        self._count += 1
-        if self._count * 3 > len(self._table) * 2:
-            old, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for each in filter(None, old):
-                self._table[self._place(each)] = each
-        return True
-
-    def _place(self, value: int) -> int:
-        mask = len(self._table) - 1
-        at = value & mask
-        while self._table[at] not in (0, value):
-            at = (at + 1) & mask
-        return at
 
 
 def generator_of(name: str, cwd: Path) -> type[Any]:
@@ -129,15 +100,16 @@ async def generate_tasks(
     work = GenerateWork(name, str(cwd), order.seed, checked_options(owner, options))
     parts = _parts(order)
     refuse_existing([path for path, _ in parts], [], overwrite=order.overwrite)
-    result, seen = GenerateResult(files={str(path): 0 for path, _ in parts}), SeenHashes()
+    result, seen = GenerateResult(files={str(path): 0 for path, _ in parts}), set[int]()
     with ExitStack() as stack:
         outs = [(stack.enter_context(OutFile(path)), below) for path, below in parts]
         async for lines in _lines(work, order):
             for content, line in lines:
                 result.generated += 1
-                if not seen.add(content):
+                if content in seen:
                     result.duplicates += 1
                     continue
+                seen.add(content)
                 out = next(out for out, below in outs if content < below)
                 out.write(line)
                 result.files[str(out.path)] += 1
@@ -150,15 +122,14 @@ async def generate_tasks(
 async def _lines(work: GenerateWork, order: GenerateOptions) -> AsyncIterator[list[tuple[int, bytes]]]:
     """Chunks in their order, made by all processes in turn."""
     starts = range(0, order.n, _CHUNK)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size = min(order.num_workers or cores, len(starts))
+    size = min(order.num_workers or cores(), len(starts))
     environ = {**os.environ, "PYTHONHASHSEED": "0"}
     async with AsyncExitStack() as stack:
         children = []
         for _ in range(size):
             children.append(await spawn(TARGET, pickle.dumps(work), env=environ))
             stack.push_async_callback(children[-1].close, 0)
-        waiting: deque[ChildProcess] = deque()
+        waiting: deque[Child] = deque()
         for at, start in enumerate(starts):
             child = children[at % size]
             child.send(pickle.dumps((start, min(order.n, start + _CHUNK))))
@@ -169,7 +140,7 @@ async def _lines(work: GenerateWork, order: GenerateOptions) -> AsyncIterator[li
             yield await _received(waiting.popleft())
 
 
-async def _received(child: ChildProcess) -> list[tuple[int, bytes]]:
+async def _received(child: Child) -> list[tuple[int, bytes]]:
     data = await child.receive()
     if data is None:
         raise InputError(f"a process that generates tasks ended with {child.ending}; nothing is written")

@@ -20,22 +20,14 @@ _MOST_NAMES = 200
 _KINDS = {str: "text", bool: "true or false", int: "number", float: "number", list: "list", dict: "object"}
 
 
-class NameTally:
+class NameTally(Counter[str]):
     """How often each name was seen; of endlessly many, the first ones."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.others = 0
-
     def add(self, name: str) -> None:
-        if name in self.counts or len(self.counts) < _MOST_NAMES:
-            self.counts[name] += 1
-        else:
-            self.others += 1
+        self[name if name in self or len(self) < _MOST_NAMES else "(others)"] += 1
 
     def table(self) -> dict[str, int]:
-        counts = dict(self.counts.most_common())
-        return {**counts, "(others)": self.others} if self.others else counts
+        return dict(self.most_common())
 
 
 @dataclass

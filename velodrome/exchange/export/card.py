@@ -47,11 +47,8 @@ def data_card(
     lines += [f"| {_prose(name)} | {_cell(value)} |" for name, value in facts.items()]
     lines += ["", "## Fields", "", "| field | meaning |", "|---|---|"]
     lines += [f"| {', '.join(f'`{one}`' for one in name.split(', '))} | {text} |" for name, text in fmt.fields.items()]
-    if remarks or fmt.usage:
-        lines += ["", "## For its reader"]
-        lines += ["", *(f"- {remark}" for remark in remarks)] if remarks else []
-        first = next(file for file, records in splits.values() if records)
-        lines += ["", *fmt.usage.replace("FILE.jsonl", first).strip().splitlines()] if fmt.usage else []
+    if remarks:
+        lines += ["", "## For its reader", "", *(f"- {remark}" for remark in remarks)]
     lines += ["", "## Where they came from", ""]
     for source in sources:
         lines += _origin(source)

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import orjson
 
 from velodrome.contracts import Json
-from velodrome.exchange.decimals import decimal
+from velodrome.exchange.parquet import decimal
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import RowFacts
 from velodrome.records.outcomes import BETWEEN_TURNS
-from velodrome.responses_api_models.turns import chat_messages, nested
+from velodrome.responses_api_models.conversion import chat_messages, nested
 
 Arguments = Literal["object", "text"]
 Reasoning = Literal["keep", "drop", "inline"]
@@ -30,7 +30,6 @@ LIST_TYPE: Json = {"list": "json"}
 TEXT_TYPE: Json = {"dtype": "string"}
 AS_TEXT = "--arguments text (OpenAI's form: arguments as JSON text)"
 _DEEPEST = 200  # levels of arguments; JSON is written up to 254
-_LARGE = 2.0**63
 _TOO_DEEP = f"a call's arguments are nested deeper than {_DEEPEST} levels"
 _TOO_LARGE = "a call's arguments have a whole number of more than 64 bits"
 _KINDS = frozenset(("message", "reasoning", "function_call", "function_call_output"))
@@ -70,8 +69,8 @@ def completion(row: Json, style: Style) -> list[Json]:
 
     What the environment said after that answers nothing and is left out.
     """
-    asked = row["responses_create_params"].get("input")
-    messages = _chat(row["output"], style, len(asked) if isinstance(asked, list) else 1)
+    question = row["responses_create_params"].get("input")
+    messages = _chat(row["output"], style, len(question) if isinstance(question, list) else 1)
     if not messages or messages[0]["role"] != "assistant":
         raise Unfit("it has no answer" if not messages else "its output does not begin with the model")
     while messages[-1]["role"] not in ("assistant", "tool"):
@@ -222,11 +221,10 @@ def _finish(message: Json, style: Style) -> None:
 
 
 def parsed_arguments(text: str) -> Json:
-    """The arguments of a call as an object, if it says all that the text does."""
+    """The arguments of a call as an object, if the object can say all that the text does."""
     try:
-        arguments = orjson.loads(text or b"{}")  # refuses NaN and broken characters
-        if not _says_all(arguments, text):
-            arguments = json.loads(text, object_pairs_hook=_object)
+        orjson.loads(text or b"{}")  # refuses NaN and broken characters
+        arguments = json.loads(text or "{}", object_pairs_hook=_object)  # keeps large numbers, sees repeated names
     except json.JSONDecodeError as error:
         raise Unfit("a call's arguments are not JSON") from error
     except RecursionError as error:
@@ -236,25 +234,6 @@ def parsed_arguments(text: str) -> Json:
     if text.count("{") + text.count("[") > _DEEPEST and _depth(arguments) > _DEEPEST:
         raise Unfit(_TOO_DEEP)
     return arguments
-
-
-def _says_all(value: Any, text: str) -> bool:
-    """Whether orjson's reading of a text surely has every name and number of it.
-
-    Of a name that is there twice it takes one, and a whole number beyond 64 bits it rounds. A text has at least as many
-    colons as names.
-    """
-    names, left = 0, [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            names += len(each)
-            left.extend(each.values())
-        elif isinstance(each, list):
-            left.extend(each)
-        elif isinstance(each, float) and abs(each) >= _LARGE:
-            return False
-    return names == text.count(":")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Json:

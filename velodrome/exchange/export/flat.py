@@ -15,7 +15,7 @@ from velodrome.exchange.export import chat
 from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, only
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import TOKENS, RowFacts
-from velodrome.responses_api_models.turns import nested
+from velodrome.responses_api_models.conversion import nested
 
 _ABOUT = ("source", "key", "task", "agent", "model", "status", "stop", "outcome")
 _TEXTS = (*_ABOUT, "system", "prompt", "answer", "expected_answer")

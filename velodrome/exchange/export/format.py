@@ -1,7 +1,7 @@
 """What a format is: how rollouts become its records, and how they are described.
 
-A format is one module with one `FORMAT`. It sees one unit at a time, a rollout or all chosen rollouts of a task, and
-knows nothing of files, filters and splits.
+A format is a `Format` in the list of `formats.py`. It sees one unit at a time, a rollout or all chosen rollouts of a
+task, and knows nothing of files, filters and splits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ExportOptions(ExportSettings):
     where: str | None = Field(
         None,
         title="FILTER",
-        description='which rollouts, as in velo view [sft, sharegpt, axolotl: "reward>=1"; else all]',
+        description='which rollouts, as in velo view [sft: "reward>=1"; else all]',
     )
     split: Annotated[Text, BeforeValidator(_shares)] | None = Field(
         None, title="SHARES", description="train=0.9,test=0.1: shares of the tasks; a task is in one split only"
@@ -109,7 +109,6 @@ class Format:
     loose_schema: Callable[[Any, Sequence[str]], Any] | None = None  # the schema of a file with a record that is loose
     loose: Callable[[Json], bool] = lambda record: False  # whether a record does not fit `schema`
     remarks: Callable[[Json], Sequence[str]] = lambda record: ()  # what its user must know; each is printed once
-    usage: str = ""  # how its reader is set up, as Markdown for the card
 
     @property
     def suffix(self) -> str:

@@ -6,6 +6,7 @@ their types is left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from velodrome.contracts import Json
@@ -15,10 +16,10 @@ from velodrome.exchange.imports.from_nemo_gym import OURS, ROLLOUT_INDEX, TASK_I
 from velodrome.records.conversation import messages, text_of
 from velodrome.records.response_fields import complete_items
 from velodrome.records.rollout import OWN_FIELDS, response_of, split_key
-from velodrome.responses_api_models.turns import flat, response_items
+from velodrome.responses_api_models.conversion import flat, response_items
 
 _ASKED = frozenset(
-    [
+    {
         "background",
         "include",
         "input",
@@ -42,7 +43,7 @@ _ASKED = frozenset(
         "truncation",
         "user",
         "stream",
-    ]
+    }
 )
 _KINDS = ("message", "reasoning", "function_call", "function_call_output")
 _ROLES = ("assistant", "user", "system", "developer")
@@ -64,37 +65,17 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     return per_rollout(checked_record)
 
 
-class NumberPool:
-    """Numbers that are in use."""
-
-    def __init__(self) -> None:
-        self._used: set[int] = set()
-        self._most = -1
-
-    def take(self, wanted: int) -> int:
-        """The number that is wanted, or one beyond all if it is gone."""
-        number = wanted if wanted not in self._used else self._most + 1
-        self._used.add(number)
-        self._most = max(self._most, number)
-        return number
-
-
 class RolloutNumbers:
-    """Which task and which repeat of it a rollout is. No two rollouts have the same pair.
-
-    They are those of the collection, unless several files, or inputs of one file, use a number twice.
-    """
+    """Which task and which repeat of it a rollout is: by their order, so that no two rollouts have the same pair."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, int] = {}
-        self._task_numbers = NumberPool()
-        self._repeats: dict[str, NumberPool] = {}
+        self._repeats: Counter[str] = Counter()
 
     def of(self, meta: Json) -> tuple[int, int]:
-        name, repeat = split_key(meta["key"])
-        if name not in self._tasks:
-            self._tasks[name] = self._task_numbers.take(meta.get("task_index", 0))
-        return self._tasks[name], self._repeats.setdefault(name, NumberPool()).take(meta.get("rollout_index", repeat))
+        name, _ = split_key(meta["key"])
+        self._repeats[name] += 1
+        return self._tasks.setdefault(name, len(self._tasks)), self._repeats[name] - 1
 
 
 def record(row: Json, task: int, repeat: int) -> Json:
@@ -118,11 +99,11 @@ def _same(back: Json, name: str, value: Any) -> bool:
     return name in back and bool(back[name] == value)
 
 
-def _params(asked: Json) -> Json:
+def _params(request: Json) -> Json:
     """The request in the fields they know. Others go where their servers look for them: `metadata.extra_body`."""
-    params = {name: value for name, value in asked.items() if name in _ASKED and value is not None}
-    extra = {name: value for name, value in asked.items() if name not in _ASKED and value is not None}
-    metadata = {name: as_text(value) for name, value in (asked.get("metadata") or {}).items()}
+    params = {name: value for name, value in request.items() if name in _ASKED and value is not None}
+    extra = {name: value for name, value in request.items() if name not in _ASKED and value is not None}
+    metadata = {name: as_text(value) for name, value in (request.get("metadata") or {}).items()}
     if extra:
         metadata["extra_body"] = as_text(extra)
     if metadata:

@@ -1,6 +1,6 @@
 """Export: choose rollouts, turn them into records, divide them into splits, write the files and their card.
 
-Rows stream: what is held is a number for each chosen rollout, and with `dedupe` a hash for each record. A rollout
+Rows stream: what is held is a number for each chosen rollout, and a hash for each record. A rollout
 that the format has no form for is left out, counted and reported; the others continue.
 """
 
@@ -22,9 +22,8 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.card import data_card
 from velodrome.exchange.export.chat import Unfit
 from velodrome.exchange.export.format import ExportOptions, ExportSettings, Format, LeaveOut, Unit, reason
-from velodrome.exchange.export.selection import OutsideFields, Remade, Selection
-from velodrome.exchange.export.split_files import RecordFile, output_files
-from velodrome.exchange.export.splits import Splits, listed, parse_shares
+from velodrome.exchange.export.selection import OutsideFields, Selection
+from velodrome.exchange.export.split_files import RecordFile, Splits, listed, output_files, parse_shares
 from velodrome.exchange.parquet import schema_of
 from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.facts import is_episode
@@ -49,7 +48,7 @@ class ExportResult:
 
     rollouts: int = 0
     chosen: int = 0
-    duplicates: int = 0
+    duplicates: int = 0  # records that equal an earlier one; left out only with `dedupe`
     unfit: int = 0
     unfit_reasons: dict[str, int] = field(default_factory=dict)  # how many for each
     episodes: int = 0  # of the unfit
@@ -101,8 +100,6 @@ def export(
 
     try:
         return write(fmt)
-    except Remade:
-        return write(fmt)
     except Loose:
         return write(replace(fmt, schema=fmt.loose_schema, loose_schema=None))
 
@@ -135,8 +132,8 @@ def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
         if not any(file.count for file in files.values()):
             raise InputError(*_nothing(one))
         result.notes += _few(one, sum(file.count for file in files.values()))
-        told = [f"records: {count}: {remark}" for remark, count in remarks.most_common(_MOST_REMARKS)]
-        result.notes += told
+        reader_notes = [f"records: {count}: {remark}" for remark, count in remarks.most_common(_MOST_REMARKS)]
+        result.notes += reader_notes
         one.selection.check()
         for file in files.values():
             file.finish()
@@ -147,7 +144,7 @@ def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
         result.records = {str(file.path): file.count for file in files.values() if file.count}
         counts = {name: (file.path.name, file.count) for name, file in files.items()}
         types = one.format.types(options) if one.format.schema is None else {}
-        text = data_card(one.format, counts, _facts(one), told, one.sources, types, now=time.time())
+        text = data_card(one.format, counts, _facts(one), reader_notes, one.sources, types, now=time.time())
         card_file.write(text.encode("utf-8", "backslashreplace"))
         card_file.commit()
     result.files = [*map(Path, result.records), card]
@@ -208,12 +205,12 @@ def _records(one: Export) -> Iterator[tuple[str, Json, Json]]:
                 continue
         try:
             for record in convert(unit):
-                if options.dedupe:
-                    digest = _digest(fmt.content(record))
-                    if digest in seen:
-                        one.result.duplicates += 1
+                digest = _digest(fmt.content(record))
+                if digest in seen:
+                    one.result.duplicates += 1
+                    if options.dedupe:
                         continue
-                    seen.add(digest)
+                seen.add(digest)
                 yield unit.split, record, unit.rows[0]
         except FLAWS as error:
             leave_out(unit.rows[0], error)
@@ -254,8 +251,7 @@ def _facts(one: Export) -> Json:
         facts |= {"tasks": tasks, "tasks with several rollouts": several, "tasks with different rewards": varied}
     if result.changed:
         facts[f"changed: {_CHANGED}"] = result.changed
-    if options.dedupe:
-        facts["equal records left out"] = result.duplicates
+    facts["equal records left out" if options.dedupe else "records that equal an earlier one"] = result.duplicates
     if options.split is not None:
         facts["split by task"] = listed(one.shares)
     if options.shuffle or options.split is not None:

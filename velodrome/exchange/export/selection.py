@@ -17,19 +17,17 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.exchange.export.splits import drawn, task_hash
+from velodrome.exchange.export.split_files import drawn, task_hash
 from velodrome.index import Index, Query, Sort
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.outside import OutsideField
+from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import loads
-from velodrome.records.people.judgements import Judgement
-from velodrome.records.task import hashed
+from velodrome.records.judgements import Judgement
+from velodrome.records.rollout import completed
+from velodrome.records.task import hashed, is_minimal
 
 OutsideFields = Callable[[Path], Sequence[OutsideField]]  # of a file
-
-
-class Remade(InputError):
-    """The index of a file was damaged and is rebuilt: the selection must be made again."""
 
 
 class Selection:
@@ -62,9 +60,9 @@ class Selection:
             raise
 
     def _choose(self, path: Path, query: Query) -> None:
-        index = Index(path, judged=True, outside=self._outside(path))
+        index = Index(path, judged=True, outside=self._outside(path), search=bool(query.words))
         self._indexes.append(index)
-        state = index.refresh(search=bool(query.words))
+        state = index.refresh()
         self._rebuilt.append(state.rebuilt)
         self.read += state.rows
         self.notes += state.notes
@@ -99,8 +97,8 @@ class Selection:
 
     def rewards(self) -> tuple[float, float] | None:
         """Between which rewards all rollouts of the files lie, chosen or not."""
-        edges = [edge for index in self._indexes for edge in index.histogram("reward").edges]
-        return (min(edges), max(edges)) if edges else None
+        spreads = [spread for index in self._indexes if (spread := index.spread("reward"))]
+        return (min(each.low for each in spreads), max(each.high for each in spreads)) if spreads else None
 
     def spread(self) -> tuple[int, int, int]:
         """Chosen tasks, those with several rollouts, those with rewards that differ."""
@@ -144,10 +142,6 @@ class Selection:
         try:
             return index.line(self._number[place])
         except InputError as error:
-            if index.remade or index.untouched():
-                if not index.remade:
-                    index.remake(str(error))
-                raise _remade(index) from error
             raise _changed(index) from error
 
     def _row(self, place: int) -> Json:
@@ -158,14 +152,14 @@ class Selection:
         except orjson.JSONDecodeError:
             row = loads(line, finite=True)
             self.changed += 1
+        if is_minimal(row) and not (facts := RowFacts(row)).wrong:
+            row = completed(row, facts.task or "line", self._number[place])
         said = self._said[self._source[place]].get(self._number[place])
         return {**_judged(said), **row} if said else row
 
     def check(self) -> None:
         """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""
         for index, before in zip(self._indexes, self._rebuilt, strict=True):
-            if index.remade:
-                raise _remade(index)
             if index.state.rebuilt != before:
                 raise _changed(index)
 
@@ -186,10 +180,6 @@ def _judged(said: Sequence[Judgement]) -> Json:
     ratings = [each.rating for each in said if each.rating is not None]
     made: Json = {"judgements": [each.words() for each in said]}
     return made | ({"rating": sum(ratings) / len(ratings)} if ratings else {})
-
-
-def _remade(index: Index) -> Remade:
-    return Remade(f"{index.rollouts}: its index was damaged and is made again; nothing is written; run it again")
 
 
 def _changed(index: Index) -> InputError:

@@ -29,37 +29,6 @@ from velodrome.stats.metrics import PASS_REWARD
 
 _STYLE = chat.Style(arguments="object", table=True)
 
-# The data sources that verl's default_compute_score has a function for, beside all that begin with "aime".
-SCORED = frozenset(
-    {
-        "openai/gsm8k",
-        "lighteval/MATH",
-        "DigitalLearningGmbH/MATH-lighteval",
-        "HuggingFaceH4/MATH-500",
-        "math_dapo",
-        "math",
-        "math_dapo_reasoning",
-        "numina_aops_forum",
-        "numina_synthetic_math",
-        "numina_amc_aime",
-        "numina_synthetic_amc",
-        "numina_cn_k12",
-        "numina_olympiads",
-        "codecontests",
-        "apps",
-        "codeforces",
-        "taco",
-        "hiyouga/geometry3k",
-        "searchR1_nq",
-        "searchR1_triviaqa",
-        "searchR1_popqa",
-        "searchR1_hotpotqa",
-        "searchR1_2wikimultihopqa",
-        "searchR1_musique",
-        "searchR1_bamboogle",
-    }
-)
-
 
 def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
     counts: Counter[str] = Counter()
@@ -138,17 +107,7 @@ def loose(record: Json) -> bool:
 
 
 def remarks(record: Json) -> list[str]:
-    source, truth = record["data_source"], record["reward_model"]["ground_truth"]
-    if source in SCORED or source.startswith("aime"):
-        scorer = "verl scores it with its function of that name"
-    else:
-        scorer = (
-            "verl has no scorer of that name; give it one as reward.custom_reward_function.path (docs/export.md#verl)"
-        )
-    return [
-        f"data_source is {source!r}: {scorer}",
-        *(["it has no ground_truth: see --answer"] if truth is None else []),
-    ]
+    return [] if record["reward_model"]["ground_truth"] is not None else ["it has no ground_truth: see --answer"]
 
 
 def schema(arrow: Any, numeric: Sequence[str]) -> Any:

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from velodrome.contracts import Json
 from velodrome.records.rollout import SCHEMA
 
 Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> what it becomes
+NamedTask = Callable[[Any, int], tuple[str, Json]]  # the same -> a name that only the same task has, and the task
 
 
 @dataclass(frozen=True)
 class ForeignFormat:
-    """One format. `rollouts` makes a fresh converter for the agent to name; it may count across lines."""
+    """One format. `rollouts` makes a fresh converter for the agent to name and the file; it may count across lines."""
 
     name: str
     about: str
-    rollouts: Callable[[str | None], Convert]
-    task: Callable[[Any, int], Json]
+    rollouts: Callable[[str | None, Path], Convert]
+    tasks: Callable[[Path], NamedTask]
 
 
 def new_meta(task: str, repeat: int, *, task_index: int, agent: str | None) -> Json:

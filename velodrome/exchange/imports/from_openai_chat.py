@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,16 +17,15 @@ import orjson
 from velodrome.contracts import Json
 from velodrome.exchange.imports.foreign import Convert, ForeignFormat, new_meta
 from velodrome.records.rollout import make_rollout
-from velodrome.records.task import check_task, digest, own_id
-from velodrome.responses_api_models.conversion import response_from_chat, responses_request
-from velodrome.responses_api_models.turns import response_items
+from velodrome.records.task import check_task, digest, own_id, task_id
+from velodrome.responses_api_models.conversion import response_from_chat, response_items, responses_request
 
 # What is about one call and not about what is asked.
 _PER_CALL = frozenset(("model", "stream", "stream_options", "n", "store", "user", "service_tier"))
 _CONVERSATION = frozenset(("messages", "tools", "functions", "parallel_tool_calls", "model"))
 
 
-def rollouts(agent: str | None) -> Convert:
+def rollouts(agent: str | None, source: Path) -> Convert:
     """Lines of a log -> rollouts, one for each answer in a line."""
     repeats: Counter[str] = Counter()
     numbers: dict[str, int] = {}
@@ -112,9 +112,15 @@ def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
     return task, [response]
 
 
+def named_task(row: Any, place: int) -> tuple[str, Json]:
+    """What is asked in a line."""
+    asked = read_line(row, place)[0]
+    return task_id(asked), asked
+
+
 FORMAT = ForeignFormat(
     "openai_chat",
     "logs of chat completions: requests and answers, or conversations",
     rollouts,
-    lambda row, place: read_line(row, place)[0],
+    lambda source: named_task,
 )

@@ -7,15 +7,17 @@ statistics.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from velodrome.contracts import Json
 from velodrome.exchange.imports.foreign import Convert, ForeignFormat
 from velodrome.records.conversation import final_text, items
 from velodrome.records.rollout import split_key, task_of
+from velodrome.records.task import task_id
 
 
-def rollouts(agent: str | None) -> Convert:
+def rollouts(agent: str | None, source: Path) -> Convert:
     """Rows with `players` and `rewards` -> a row for each player."""
     named = {} if agent is None else {"agent": agent}
 
@@ -45,15 +47,16 @@ def _parts(row: Any) -> tuple[Json, Json]:
     return {name: talk for name, talk in players.items() if talk["output"]}, rewards
 
 
-def task(row: Any, place: int) -> Json:
+def task(row: Any, place: int) -> tuple[str, Json]:
     """The task they played."""
     _parts(row)
-    return task_of(row)
+    played = task_of(row)
+    return task_id(played), played
 
 
 FORMAT = ForeignFormat(
     name="players",
     about="rollouts of several players (players_agent): one for each player, with that player's reward",
     rollouts=rollouts,
-    task=task,
+    tasks=lambda source: task,
 )

@@ -6,10 +6,11 @@ skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 from pydantic import Field
@@ -22,7 +23,6 @@ from velodrome.exchange.problems import FLAWS, Problems
 from velodrome.records.jsonl import read_lines
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.records.rollout import encode, split_key
-from velodrome.records.task import task_id
 from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import JsonlFile, Text
@@ -63,15 +63,13 @@ def import_file(format: str, source: Path, options: ImportOptions) -> ImportResu
         raise InputError(problem)
     refuse_existing([options.to], [source], overwrite=options.overwrite)
     reader, problems = FOREIGN_FORMATS[format], Problems()
-    convert = _converter(reader, options)
+    kept = _Tasks(reader, source, options.agent) if options.kind == "tasks" else _Keys(reader, source, options.agent)
     lines = written = 0
-    kept = _Tasks() if options.kind == "tasks" else _Keys(lambda: _all_keys(_converter(reader, options), source))
     with OutFile(options.to) as out:
         for number, line in read_lines(source):
             lines += 1
             with problems.at(f"{source}:{number}", FLAWS):
-                rows = [kept.admit(row, number) for row in convert(orjson.loads(line), number)]
-                data = [encode(row) for row in rows if row is not None]
+                data = [encode(row) for row in kept.take(orjson.loads(line), number)]
                 for each in data:
                     out.write(each)
                 written += len(data)
@@ -82,13 +80,6 @@ def import_file(format: str, source: Path, options: ImportOptions) -> ImportResu
         out.commit()
     renamed = [f"{source}:{what}" for what in kept.renamed]
     return ImportResult(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
-
-
-def _converter(reader: ForeignFormat, options: ImportOptions) -> Convert:
-    if options.kind == "rollouts":
-        return reader.rollouts(options.agent)
-    named = {} if options.agent is None else {"agent_ref": {"name": options.agent}}
-    return lambda row, place: [{**reader.task(row, place), **named}]
 
 
 def _all_keys(convert: Convert, source: Path) -> Iterator[str]:
@@ -103,41 +94,48 @@ def _all_keys(convert: Convert, source: Path) -> Iterator[str]:
 class _Tasks:
     """Each task once, however often it was run."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: ForeignFormat, source: Path, agent: str | None) -> None:
         self.repeated = 0
         self.renamed: list[str] = []
+        self._read = reader.tasks(source)
+        self._named = {} if agent is None else {"agent_ref": {"name": agent}}
         self._seen: set[int] = set()
 
-    def admit(self, task: Json, line: int) -> Json | None:
-        """The task, if it is new."""
-        name = hash(task_id(task))
-        self.repeated += name in self._seen
-        if name in self._seen:
-            return None
-        self._seen.add(name)
-        return task
+    def take(self, value: Any, line: int) -> list[Json]:
+        """The task of a line, if it is new."""
+        name, task = self._read(value, line)
+        if hash(name) in self._seen:
+            self.repeated += 1
+            return []
+        self._seen.add(hash(name))
+        return [{**task, **self._named}]
 
 
 class _Keys:
     """Each key once: a second rollout with the same one becomes a repeat of its task that no line of the file is."""
 
-    def __init__(self, every: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, reader: ForeignFormat, source: Path, agent: str | None) -> None:
         self.repeated = 0
         self.renamed: list[str] = []
+        self._convert = reader.rollouts(agent, source)
+        self._again = partial(reader.rollouts, agent, source)
+        self._source = source
         self._seen: set[int] = set()
-        self._every = every
         self._taken: set[int] | None = None  # all keys of the file, and those given away; read when it matters
         self._next: dict[str, int] = {}
 
-    def admit(self, row: Json, line: int) -> Json | None:
-        """The rollout, under a key of its own."""
+    def take(self, value: Any, line: int) -> list[Json]:
+        """The rollouts of a line, each under a key of its own."""
+        return [self._admit(row, line) for row in self._convert(value, line)]
+
+    def _admit(self, row: Json, line: int) -> Json:
         key = row["meta"]["key"]
         if hash(key) not in self._seen:
             self._seen.add(hash(key))
             return row
         self.repeated += 1
         if self._taken is None:
-            self._taken = {hash(each) for each in self._every()}
+            self._taken = {hash(each) for each in _all_keys(self._again(), self._source)}
         task, repeat = split_key(key)
         repeat = self._next.get(task, repeat)
         while hash(f"{task}/{repeat}") in self._taken:

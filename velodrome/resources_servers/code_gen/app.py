@@ -14,16 +14,22 @@ from typing import Any
 
 from velodrome.errors import TaskError
 from velodrome.http.limiter import Limiter
+from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.code_gen.code_gen_cases import CaseSet, last_program, read_cases
-from velodrome.resources_servers.code_gen.code_gen_cheats import code_cheats, wrong_programs
-from velodrome.resources_servers.code_gen.code_gen_compare import Whitespace, same_output, same_value
-from velodrome.resources_servers.code_workers import cores
+from velodrome.resources_servers.code_gen.cases import (
+    CaseSet,
+    Whitespace,
+    last_program,
+    read_cases,
+    same_output,
+    same_value,
+)
+from velodrome.resources_servers.code_gen.cheats import code_cheats, wrong_programs
 from velodrome.resources_servers.environment import Environment
 from velodrome.sandbox import Limits, Ran, Sandbox, SandboxEnded, Sandboxes
 from velodrome.settings.component import Field
 
-HARNESS = Path(__file__).with_name("code_gen_harness.py").read_text(encoding="utf-8")
+HARNESS = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
 _STOPS = {"time": "time limit", "cpu": "time limit", "memory": "memory limit", "ended": "sandbox lost"}
 _WALL = 3  # a program that waits, or a machine that is busy, may take this many times its CPU time
 
@@ -113,13 +119,13 @@ class CodeGen(Environment):
                 break
         return judged
 
-    async def _run_case(self, box: Sandbox, cases: CaseSet, given: Any, expected: Any) -> tuple[Ran, bool]:
+    async def _run_case(self, box: Sandbox, cases: CaseSet, arguments: Any, expected: Any) -> tuple[Ran, bool]:
         """One case, in a process of its own, and whether its result is the expected one."""
         mark = secrets.token_hex(16)
-        argv, stdin = ["python3", "solution.py"], given
+        argv, stdin = ["python3", "solution.py"], arguments
         if cases.entry_point is not None:
             argv[1] = "harness.py"
-            stdin = json.dumps({"mark": mark, "entry_point": cases.entry_point, "arguments": given})
+            stdin = json.dumps({"mark": mark, "entry_point": cases.entry_point, "arguments": arguments})
         try:
             ran = await box.run(argv, stdin=stdin)
         except SandboxEnded as error:  # an earlier case took the sandbox with it

@@ -12,15 +12,15 @@ from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, VerifyError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.equivalence_llm_judge.judge_prompt import (
+from velodrome.resources_servers.equivalence_llm_judge.judge import (
     INSTRUCTIONS,
     REMINDER,
     cut,
     fenced,
     mark_of,
+    naive_judge,
     verdict,
 )
-from velodrome.resources_servers.equivalence_llm_judge.naive_judge import naive_judge
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.stated import need, shown
 from velodrome.settings.component import Field
@@ -82,11 +82,11 @@ class EquivalenceLlmJudge(Environment):
     def question_for(self, question: str, first: str, second: str) -> list[Json]:
         """The messages of one comparison."""
         mark = mark_of(question, first, second)
-        told = self.instructions.replace("{mark}", mark)
-        told = told.replace("{equal}", self.equal_label).replace("{different}", self.different_label)
+        instructions = self.instructions.replace("{mark}", mark)
+        instructions = instructions.replace("{equal}", self.equal_label).replace("{different}", self.different_label)
         parts = [fenced("question", question, mark), fenced("A", first, mark), fenced("B", second, mark)]
         content = "\n\n".join([*parts, "Compare A with B."])
-        return [{"role": "system", "content": told}, {"role": "user", "content": content}]
+        return [{"role": "system", "content": instructions}, {"role": "user", "content": content}]
 
     async def _ask(self, question: str, first: str, second: str, replies: list[str]) -> bool | None:
         """One comparison: the first verdict in a few attempts. Each reply is kept."""

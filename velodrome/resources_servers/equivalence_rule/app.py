@@ -8,16 +8,16 @@ from typing import Any, Literal
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.equivalence_rule.equivalence_kinds import (
+from velodrome.resources_servers.equivalence_rule.readings import (
     KINDS,
+    NUMBER,
     Kind,
+    Quantity,
     beside,
     items_in,
     kind_of,
     same_items,
 )
-from velodrome.resources_servers.equivalence_rule.equivalence_numbers import NUMBER
-from velodrome.resources_servers.equivalence_rule.equivalence_units import Quantity
 from velodrome.resources_servers.stated import FORMS, agreed, need, shown, statements
 from velodrome.settings.component import Field
 
@@ -90,6 +90,9 @@ class EquivalenceRule(Environment):
                 "a dash": f"Answer: {right} - {other}",
                 "a bound": f"Answer: at least {right}",
                 "not": f"Answer: not {right}",
+                "isn’t": f"Answer: It isn’t {right}",
+                "twice": f"Answer: twice {right}",
+                "everything but": f"Answer: everything but {right}",
             }
         return cheats
 

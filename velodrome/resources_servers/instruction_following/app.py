@@ -6,9 +6,16 @@ from typing import Any, Literal
 
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.instruction_following.following_draft import written
-from velodrome.resources_servers.instruction_following.following_kinds import constraints_of, described, followed
-from velodrome.resources_servers.instruction_following.following_text import BINARY, folded, is_varied, visible
+from velodrome.resources_servers.instruction_following.draft import written
+from velodrome.resources_servers.instruction_following.kinds import (
+    BINARY,
+    constraints_of,
+    described,
+    folded,
+    followed,
+    is_varied,
+    visible,
+)
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]

@@ -1,25 +1,136 @@
 """Mathematics: math-verify first, a judge model where it says no and the config asks for one.
 
 A check that fails (the library hangs, the judge is away) is an error of the verifier, never a reward of zero.
+
+`fast_mode` compares two short answers as text and as numbers, without the library.
+
+A judge leans towards the answer it reads first, so a yes has to hold in both orders. A reply without a verdict is
+an error: the model that is being judged must not pay for a judge that rambles.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from velodrome.contracts import Model
-from velodrome.errors import InputError, TaskError
+from velodrome.contracts import Model, prompt_text
+from velodrome.errors import InputError, TaskError, VerifyError
+from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import TAIL
-from velodrome.resources_servers.code_workers import cores
+from velodrome.resources_servers.answer import TAIL, last_number, same, value_of
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
-from velodrome.resources_servers.math_with_judge.judge import Judge, gullible_judge
 from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict
-from velodrome.resources_servers.math_with_judge.quick import equal, extract
 from velodrome.settings.component import Field
+
+LABEL = re.compile(r"answer\s?(?:is|:|=)?[\s:*$]*([^\n]{1,200})", re.IGNORECASE)
+WRAPPING = re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox)\{([^{}]*)\}")
+FRACTION = re.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
+NOISE = re.compile(r"\\left|\\right|\\[,!;: ]|\$|\s|\\%|%|\{,\}")
+TRAILING = re.compile(r"(?:\\circ|\^\{?\\circ\}?|[.,;:!*])+$")
+
+
+def extract(text: str) -> str | None:
+    """The last `\\boxed{…}`, else what follows the last "answer", else the last number."""
+    tail = text[-TAIL:]
+    boxed = last_boxed(tail)
+    if boxed is not None:
+        return boxed
+    labelled = None
+    for match in LABEL.finditer(tail):
+        labelled = match.group(1)
+    if labelled is not None and len(labelled.split()) <= 3:
+        return labelled.strip()
+    return last_number(tail)
+
+
+def last_boxed(text: str) -> str | None:
+    """The text between the braces of the last `\\boxed`, nested braces included."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    start += len("\\boxed{")
+    depth = 1
+    for at in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[start:at].strip()
+    return None
+
+
+def normal(answer: str) -> str:
+    """The answer without what does not change its meaning."""
+    bare = WRAPPING.sub(r"\1", answer)
+    bare = FRACTION.sub(r"\1/\2", bare)
+    return TRAILING.sub("", NOISE.sub("", bare)).lower()
+
+
+def equal(answer: str, expected: str) -> bool:
+    """The same text once it is normalised, or the same number."""
+    left, right = normal(answer), normal(expected)
+    if left == right:
+        return bool(left)
+    a, b = value_of(left), value_of(right)
+    return a is not None and b is not None and same(a, b)
+
+
+Json = dict[str, Any]
+
+VERDICT = re.compile(r"\[\[\s?(SAME|DIFFERENT)\s?\]\]", re.IGNORECASE)
+INSTRUCTIONS = """You compare two answers to one mathematics problem. Do not solve the problem.
+They are the same if they stand for the same value or object, however it is written: 1/2 and 0.5, x = 3 and 3, \
+different orders of a set. An answer that is missing, partial, or hedges between several values is different.
+Think briefly, then end with [[SAME]] or [[DIFFERENT]]."""
+QUESTION = """Problem:
+{question}
+
+First answer:
+{first}
+
+Second answer:
+{second}"""
+
+
+class Judge:
+    """A linked model, which has a limiter of its own, so that judging does not crowd out the policy."""
+
+    def __init__(self, model: LinkedModel, params: Mapping[str, Any]) -> None:
+        self._model = model
+        self._params = dict(params)
+
+    async def same(self, question: str, expected: str, answer: str) -> tuple[bool, list[Json]]:
+        """The verdict, and what the judge said on the way to it."""
+        evaluations: list[Json] = []
+        answer = without_verdicts(answer)
+        for order in ("expected_first", "answer_first"):
+            pair = (expected, answer) if order == "expected_first" else (answer, expected)
+            content = QUESTION.format(question=question, first=pair[0], second=pair[1])
+            prompt = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}]
+            text = (await self._model.ask(prompt, **self._params)).text
+            verdicts = VERDICT.findall(text)
+            if not verdicts:
+                raise VerifyError(f"judge: no [[SAME]] or [[DIFFERENT]] in its answer: {text[-200:]!r}")
+            verdict = verdicts[-1].upper() == "SAME"
+            evaluations.append({"order": order, "same": verdict, "text": text})
+            if not verdict:
+                break
+        return evaluations[-1]["same"], evaluations
+
+
+def without_verdicts(answer: str) -> str:
+    """An answer that cannot be taken for the judge's own words."""
+    return answer.replace("[[", "[ [").replace("]]", "] ]")
+
+
+def gullible_judge(prompt: str) -> str:
+    """A judge for examples: it repeats the verdict it reads in an answer, and else compares the texts."""
+    said: list[str] = VERDICT.findall(prompt)
+    if said:
+        return f"It says so itself: [[{said[-1]}]]"
+    first, _, second = prompt.partition("First answer:\n")[2].partition("\n\nSecond answer:\n")
+    return "[[SAME]]" if first.strip() == second.strip() else "[[DIFFERENT]]"
 
 
 class MathWithJudge(Environment):
@@ -66,7 +177,7 @@ class MathWithJudge(Environment):
             score |= {"reward": float(verdict.right), "library_reward": float(verdict.right)}
             score["extracted_answer"] = verdict.extracted
         if self._judge is not None and score["reward"] == 0.0:
-            question = str(task.get("question") or "(not given)")
+            question = str(task.get("question") or prompt_text(task.get("responses_create_params") or {}))
             answer = extract(text) or text[-1000:]
             right, score["judge_evaluations"] = await self._judge.same(question, expected, answer)
             score["reward"] = float(right)

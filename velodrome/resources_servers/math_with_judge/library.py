@@ -18,6 +18,7 @@ import orjson
 
 from velodrome.errors import VerifyError
 from velodrome.http.limiter import Limiter
+from velodrome.timing import elsewhere
 from velodrome.timing.spans import span
 
 WORKER = Path(__file__).with_name("library_worker.py")
@@ -55,6 +56,7 @@ class Library:
         if not line.endswith(b"\n"):
             raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
         answer = orjson.loads(line)
+        elsewhere.charge(answer["cpu_s"])
         return Verdict(answer["right"], answer["extracted"])
 
     async def _ask(self, request: bytes) -> bytes:
@@ -76,6 +78,7 @@ class Library:
             else:
                 await self._end(process)
         if process.returncode == -signal.SIGPROF:
+            elsewhere.charge(self._cpu_s)
             raise LibraryTimeout(f"math-verify: no answer within library_timeout_s={self._cpu_s:g} of CPU time")
         return line
 

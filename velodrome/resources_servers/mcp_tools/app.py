@@ -19,7 +19,7 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.answer import ends_with
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.environment import Environment, no_such_tool
-from velodrome.resources_servers.mcp_tools.mcp_connection import McpConnection, McpTarget
+from velodrome.resources_servers.mcp_tools.connection import McpConnection, McpTarget
 from velodrome.resources_servers.results import tool_text
 from velodrome.settings.component import Field
 from velodrome.threads import NoAnswer

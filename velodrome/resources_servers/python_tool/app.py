@@ -10,14 +10,14 @@ from typing import Any
 
 from velodrome.errors import TaskError
 from velodrome.http.limiter import Limiter
+from velodrome.machine import cores
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.answer import ends_with
-from velodrome.resources_servers.code_workers import cores
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.python_tool.python_tool_cheats import calls, python_cheats
-from velodrome.resources_servers.python_tool.python_tool_session import Interpreter
-from velodrome.resources_servers.task_files import open_with_files
+from velodrome.resources_servers.python_tool.cheats import calls, python_cheats
+from velodrome.resources_servers.python_tool.session import Interpreter
 from velodrome.sandbox import Limits, Sandboxes
+from velodrome.sandbox.task_files import open_with_files
 from velodrome.settings.component import Field
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from velodrome.errors import InputError, TaskError
+from velodrome.errors import InputError, TaskError, VerifyError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.reasoning_gym import reasoning_gym_families as families
-from velodrome.resources_servers.reasoning_gym.reasoning_gym_answers import EVALUATED, PARSED, answer_in, reference
+from velodrome.resources_servers.reasoning_gym import families
+from velodrome.resources_servers.reasoning_gym.answers import EVALUATED, PARSED, answer_in, reference
+from velodrome.resources_servers.reasoning_gym.cpu_limit import KILLED
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]
@@ -26,7 +27,9 @@ class ReasoningGym(Environment):
     executor: Literal["inline", "thread", "process"] = Field(
         "process", description="scorers run in processes with limits; elsewhere nothing ends one that hangs"
     )
-    verify_cpu_s: float = Field(10.0, gt=0, description="CPU time of a scorer; an answer that takes more earns 0")
+    verify_cpu_s: float = Field(
+        10.0, gt=0, le=86_400, description="CPU time of a scorer; an answer that takes more earns 0"
+    )
     full_marks_only: bool = Field(False, description="a reward of 1.0 or 0.0: what a scorer gives for trying is 0.0")
 
     def setup(self) -> None:
@@ -40,8 +43,17 @@ class ReasoningGym(Environment):
         if answer is not None:
             reward = min(1.0, families.score(family, config, answer, entry, self.verify_cpu_s))
             reward = float(reward == 1.0) if self.full_marks_only else reward
-        shown = None if answer is None else answer[:500]
-        return {"reward": reward, "accuracy": float(reward == 1.0), "extracted_answer": shown, "family": family}
+        return _scored(family, answer, reward)
+
+    async def _run_elsewhere(self, kind: Any, hook: Any, limit_s: float, method: str, *arguments: Any) -> Any:
+        """The same, and 0 for an answer that held a scorer until the kernel ended its process."""
+        try:
+            return await super()._run_elsewhere(kind, hook, limit_s, method, *arguments)
+        except VerifyError as error:
+            if KILLED not in str(error):
+                raise
+            task, response = arguments
+            return _scored(task["family"], answer_in(Response(response).text), 0.0)
 
     def generate(self, seed: int, index: int, *, families: str | list[str] = "all", config: Json | None = None) -> Json:
         """One task of `velo data generate`.
@@ -117,6 +129,11 @@ def _names(chosen: str | list[str]) -> list[str]:
             f"families: no family {', '.join(unknown) or 'named'} in reasoning-gym; there are {len(known)}"
         )
     return names
+
+
+def _scored(family: str, answer: str | None, reward: float) -> Json:
+    shown = None if answer is None else answer[:500]
+    return {"reward": reward, "accuracy": float(reward == 1.0), "extracted_answer": shown, "family": family}
 
 
 def _entry_of(task: Json) -> tuple[str, Json, Json]:

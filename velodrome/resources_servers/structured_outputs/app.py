@@ -12,16 +12,19 @@ from typing import Any
 from velodrome.errors import InputError, VerifyError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.structured_outputs.structured_content import checks_of, met
-from velodrome.resources_servers.structured_outputs.structured_schema import (
+from velodrome.resources_servers.structured_outputs.schema import (
     SHORT_BYTES,
+    NotOneValue,
     SchemaCheck,
+    checks_of,
     is_bounded_schema,
+    json_text,
+    json_value,
+    met,
     problems,
     schema_text,
     validator_of,
 )
-from velodrome.resources_servers.structured_outputs.structured_value import NotOneValue, json_text, json_value
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]
@@ -59,15 +62,15 @@ class StructuredOutputs(Environment):
             value = json_value(json_text(response.text, around=self.text_around), self.max_answer_bytes)
         except NotOneValue as error:
             return {"reward": 0.0, "valid": 0.0, "content": 0.0, "problems": [str(error)]}
-        found = await self._problems(text, value, len(response.text))
+        problems = await self._problems(text, value, len(response.text))
         unmet = [pointer for pointer, wanted in checks.items() if not met(value, pointer, wanted)]
         content = 1.0 - len(unmet) / len(checks) if checks else 1.0
         earned = content if self.partial else float(not unmet)
         return {
-            "reward": 0.0 if found else earned,
-            "valid": float(not found),
+            "reward": 0.0 if problems else earned,
+            "valid": float(not problems),
             "content": content,
-            "problems": found or [f"{pointer}: not as expected" for pointer in unmet[:5]],
+            "problems": problems or [f"{pointer}: not as expected" for pointer in unmet[:5]],
         }
 
     async def _problems(self, text: bytes, value: Any, length: int) -> list[str]:

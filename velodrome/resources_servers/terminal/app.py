@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.http.limiter import Limiter
+from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.code_workers import cores
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.task_files import open_with_files, texts_by_path
-from velodrome.resources_servers.terminal.terminal_cheats import commands, shell_cheats
-from velodrome.resources_servers.terminal.terminal_checks import Left, held_before, holds, read_checks
-from velodrome.resources_servers.terminal.terminal_session import Shell
+from velodrome.resources_servers.terminal.cheats import commands, shell_cheats
+from velodrome.resources_servers.terminal.checks import Left, held_before, holds, read_checks
+from velodrome.resources_servers.terminal.session import Shell
 from velodrome.sandbox import Limits, Sandboxes
+from velodrome.sandbox.task_files import open_with_files, texts_by_path
 from velodrome.settings.component import Field
 
 

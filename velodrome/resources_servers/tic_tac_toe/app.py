@@ -10,7 +10,7 @@ from typing import Any, Literal
 from velodrome.errors import TaskError
 from velodrome.resources_servers.players_environment import PlayersEnvironment
 from velodrome.resources_servers.stated import need
-from velodrome.resources_servers.tic_tac_toe import tic_tac_toe_board as game
+from velodrome.resources_servers.tic_tac_toe import board as game
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]
@@ -61,9 +61,10 @@ class TicTacToe(PlayersEnvironment):
     def _end(self, session: Json, text: str, winner: str | None) -> tuple[Any, ...]:
         result = "A draw." if winner is None else f"{winner} wins."
         shares = {each: 0.5 if winner is None else float(each == winner) for each in (game.CROSS, game.NOUGHT)}
-        told = shares if self.opponent == "model" else [session["me"]]
+        observers = shares if self.opponent == "model" else [session["me"]]
         text = "\n\n".join(filter(None, (text, game.drawn(session["board"]), result)))
-        return dict.fromkeys(told, text), shares, True, False, {"winner": winner or "nobody", "board": session["board"]}
+        info = {"winner": winner or "nobody", "board": session["board"]}
+        return dict.fromkeys(observers, text), shares, True, False, info
 
     @classmethod
     def example_settings(cls) -> Json:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Literal
 
-from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.workplace.workplace_answers import office_cheats, reference_moves, wrong_moves
-from velodrome.resources_servers.workplace.workplace_checks import EXCLUDES, pair_up, plain, wanted_changes
-from velodrome.resources_servers.workplace.workplace_office import FORM, Office, date_of, moment, own_office
+from velodrome.resources_servers.workplace.answers import office_cheats, reference_moves, wrong_moves
+from velodrome.resources_servers.workplace.checks import is_said, pair_up, wanted_changes
+from velodrome.resources_servers.workplace.office import FORM, Office, date_of, moment, own_office
 
 Json = dict[str, Any]
 Folder = Literal["inbox", "sent", "archive", "trash"]
@@ -169,7 +168,7 @@ class Workplace(Environment):
         """Compare what changed with what should have, and the answer with what it must say."""
         wanted = wanted_changes(task)
         made, unwanted = pair_up(wanted, session.changes())
-        said = says(task, response.text)
+        said = is_said(task, "answer", response.text[-20_000:])
         good = made == len(wanted) and not unwanted and said
         score = {"reward": float(good), "changes_made": made, "changes_wanted": len(wanted)}
         return {**score, "unwanted_changes": unwanted, "answer_right": float(said)}
@@ -191,16 +190,6 @@ class Workplace(Environment):
         date = session.now.strftime(FORM)
         record = {"folder": "sent", "sender": session.me, "to": to, "date": date, "subject": subject, "body": body}
         return {"id": session.add("mail", {**record, **origin}), "to": to, "subject": subject}
-
-
-def says(task: Json, text: str) -> bool:
-    """Whether the final answer has every phrase of `answer_includes` and none of `answer_excludes`."""
-    said = plain(text[-20_000:])
-    for name in ("answer_includes", "answer" + EXCLUDES):
-        if not isinstance(task.get(name, []), list):
-            raise TaskError(f'"{name}" must be a list of phrases')
-    included = all(plain(phrase) in said for phrase in task.get("answer_includes", []))
-    return included and not any(plain(phrase) in said for phrase in task.get("answer_excludes", []))
 
 
 def _has(words: list[str], record: Json) -> bool:

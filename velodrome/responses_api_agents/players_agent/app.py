@@ -10,12 +10,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from velodrome.contracts import Json, Resources, Turns, as_model, as_task, observed
+from velodrome.contracts import Json, Resources, Turns, as_model, as_task, observation_messages
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, ToolError, VerifyError, blame
 from velodrome.records.conversation import final_text, messages
 from velodrome.records.outcomes import stop_reason
-from velodrome.records.response_fields import complete, distinct_ids, stopped
-from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, add_usage, prompt_of
+from velodrome.records.response_fields import complete, complete_usage, distinct_ids, stopped
+from velodrome.records.turns import Conversation, prompt_of, spoken_turn
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
 from velodrome.timing.spans import span
@@ -23,41 +24,36 @@ from velodrome.timing.spans import span
 
 @dataclass(slots=True)
 class Seat:
-    """One player in one rollout: the prompt, what was said since, and what it cost."""
+    """One player in one rollout: the prompt, and what was said since."""
 
     agent: SimpleAgent
     request: Json
-    items: list[Json] = field(default_factory=list)
-    usage: Json = field(default_factory=dict)
-    last: Json = field(default_factory=dict)  # the answer of the last turn
+    talk: Conversation = field(default_factory=Conversation)
+    last: Json = field(default_factory=dict)  # the conversation up to the last turn, as a Response
 
-    def told(self, observation: Any) -> None:
+    def hear(self, observation: Any) -> None:
         """Something the environment says to this player; before its first answer it belongs to the prompt."""
-        heard = observed(observation)
-        if self.items:
-            self.items += [{"type": "message", **message} for message in heard]
+        news = observation_messages(observation)
+        if self.talk.items:
+            self.talk.add(map(spoken_turn, news))
         else:
-            self.request = {**self.request, "input": [*prompt_of(self.request), *heard]}
+            self.request = {**self.request, "input": [*prompt_of(self.request), *news]}
 
     async def act(self, session: str) -> str:
         """The player's answer, after the tools it calls."""
-        new: list[Json] = []
-        request = {**self.request, "input": [*prompt_of(self.request), *self.items]}
-        try:
-            self.last = await self.agent.turn(session, request, new)
-        finally:
-            self.items += new
-        add_usage(self.usage, self.last.get("usage") or {})
-        return final_text(new)
+        before = len(self.talk.items)
+        self.last = await self.agent.turn(session, self.request, self.talk)
+        return final_text(self.talk.items[before:])
 
     def response(self) -> Json:
         """All of it as one Response."""
-        whole = complete({**self.last, "output": self.items, "usage": self.usage}, self.request)
+        whole = complete({**self.last, "output": self.talk.items, "usage": self.talk.usage}, self.request)
         return {**whole, "output": distinct_ids(whole["output"], whole["id"])}
 
     def row(self) -> Json:
         """The conversation for the row."""
-        return {"responses_create_params": self.request, "output": messages(self.items), "usage": self.usage}
+        usage = complete_usage(self.talk.usage) or {}
+        return {"responses_create_params": self.request, "output": messages(self.talk.items), "usage": usage}
 
 
 @dataclass(slots=True)
@@ -125,9 +121,9 @@ class PlayersAgent(Component):
                 return await self._run(task, seats, main, verify)
         except TimeoutError:
             text = f"the rollout took longer than timeout_s={self.timeout_s:g}"
-            raise AgentError(text, partial=main.items) from None
+            raise AgentError(text, partial=main.talk.items) from None
         except RolloutError as error:
-            error.partial = main.items
+            error.partial = main.talk.items
             raise
 
     async def _run(self, task: Json, seats: dict[str, Seat], main: Seat, verify: bool) -> Json:
@@ -176,7 +172,7 @@ class PlayersAgent(Component):
         if strangers:
             raise ToolError(f'the environment addresses "{strangers[0]:.40}"; the players are {", ".join(seats)}')
         for name, observation in observations.items():
-            seats[name].told(observation)
+            seats[name].hear(observation)
         return {name: seats[name] for name in observations}
 
     async def _act(self, match: Match, session: str, seats: dict[str, Seat]) -> dict[str, str]:

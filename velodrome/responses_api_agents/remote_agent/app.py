@@ -10,12 +10,10 @@ from __future__ import annotations
 from http.cookies import SimpleCookie
 from typing import Any
 
-from velodrome.contracts import Json, Model, Resources, Turns, as_task
+from velodrome.contracts import Json, Model, Resources, Turns, as_task, ask
 from velodrome.errors import AgentError, InputError, ModelError, TaskError, ToolError, VerifyError, blame
-from velodrome.rates import counting
-from velodrome.records.response_fields import complete
-from velodrome.responses_api_agents.simple_agent.app import SimpleAgent, checked
-from velodrome.seeds import seeded
+from velodrome.records.turns import Conversation
+from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.settings.component import Component, Field
 from velodrome.timing.spans import span
 
@@ -48,13 +46,13 @@ class RemoteAgent(Component):
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
         """One task, from its prompt to its score. A text is a task that asks it."""
-        items: list[Json] = []
-        return await self._host.in_time(self._run(as_task(task), items, verify), items)
+        talk = Conversation()
+        return await self._host.in_time(self._run(as_task(task), talk, verify), talk)
 
     async def respond(self, request: Json) -> Json:
         """The agent's answer; nothing is verified."""
-        items: list[Json] = []
-        return await self._host.in_time(self._asked("", request, items), items)
+        talk = Conversation()
+        return await self._host.in_time(self._answer("", request, talk), talk)
 
     async def deferrable(self) -> bool:
         """Whether verification can be left for later."""
@@ -63,14 +61,14 @@ class RemoteAgent(Component):
     async def aclose(self) -> None:
         """Nothing of its own to close."""
 
-    async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
+    async def _run(self, task: Json, talk: Conversation, verify: bool) -> Json:
         with span("session"), blame(ToolError, "seed_session"):
             session = await self.environment.open(task)
         try:
             if isinstance(self.environment, Turns) and await self.environment.begin(session, task) is not None:
                 raise TaskError("the environment takes turns, and remote_agent answers once; use simple_agent")
             request = task["responses_create_params"]
-            response = await self._asked(session, request, items)
+            response = await self._answer(session, request, talk)
             result = {**task, "responses_create_params": request}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
@@ -79,21 +77,19 @@ class RemoteAgent(Component):
             await self._host.leave(session)
         return {**result, "response": response}
 
-    async def _asked(self, session: str, request: Json, items: list[Json]) -> Json:
+    async def _answer(self, session: str, request: Json, talk: Conversation) -> Json:
         """The agent's Response. Tools of the environment are not sent: nobody here would run them."""
-        asked = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
+        sent = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
         if self.offer_mcp and session:
-            asked["tools"] = [self._mcp_tool(session)]
-        usage: Json = {}
+            sent["tools"] = [self._mcp_tool(session)]
+        talk.begin(request)
         try:
-            with span("model"), blame(AgentError, "the agent"):
-                response = await counting(self.agent_server.respond)(seeded(asked))
-                items += checked(response, usage, by_agent=True)
+            talk.add([await ask(self.agent_server, sent, by_agent=True)])
         except ModelError as error:
             failed = AgentError(str(error))
-            failed.away = error.away
+            failed.away, failed.place = error.away, error.place
             raise failed from error
-        return complete({**response, "output": items, "usage": usage}, request)
+        return talk.response()
 
     def _mcp_tool(self, session: str) -> Json:
         """The environment's `/mcp` as OpenAI's tool of that kind; the session's cookie is the token."""

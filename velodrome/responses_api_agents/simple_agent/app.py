@@ -10,41 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 import orjson
 
 from velodrome import scope
-from velodrome.contracts import Conversation, Json, Model, Resources, Turns, as_task
-from velodrome.errors import (
-    AgentError,
-    ModelError,
-    RolloutError,
-    TaskError,
-    ToolError,
-    VerifyError,
-    blame,
-    defined_at,
-    describe,
-)
-from velodrome.rates import counting
-from velodrome.records.bounds import usage_flaw
-from velodrome.records.conversation import final_text, output_flaw
-from velodrome.records.response_fields import complete, distinct_ids, stopped
+from velodrome.contracts import Json, Model, Resources, Turns, as_task, ask
+from velodrome.errors import AgentError, RolloutError, TaskError, ToolError, VerifyError, blame, describe
+from velodrome.records.turns import Conversation, FunctionCall, Turn, prompt_of, result_turn, total_tokens
 from velodrome.relay import Put, relayed
 from velodrome.responses_api_agents.simple_agent.narration import Narration
 from velodrome.responses_api_agents.simple_agent.play import Play
-from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
-from velodrome.timing.spans import span, tally
+from velodrome.timing.spans import span
 
 log = logging.getLogger(__name__)
 
 _NO_SPAN = nullcontext()
-_NUMBER = (int, float)  # not a union: making one takes longer than the check
 
 
 class SimpleAgent(Component):
@@ -79,21 +64,21 @@ class SimpleAgent(Component):
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
         """One task, from its prompt to its score. A text is a task that asks it."""
-        items: list[Json] = []
-        return await self.in_time(self._run(as_task(task), items, verify), items)
+        talk = Conversation()
+        return await self.in_time(self._run(as_task(task), talk, verify), talk)
 
-    async def in_time(self, work: Coroutine[Any, Any, Json], items: list[Json]) -> Json:
+    async def in_time(self, work: Coroutine[Any, Any, Json], talk: Conversation) -> Json:
         """The work's result within `timeout_s`; an error carries the conversation so far."""
         try:
             with deadline(self.timeout_s):
                 return await work
         except TimeoutError:
-            raise AgentError(f"the rollout took longer than timeout_s={self.timeout_s:g}", partial=items) from None
+            raise AgentError(f"the rollout took longer than timeout_s={self.timeout_s:g}", partial=talk.items) from None
         except RolloutError as error:
-            error.partial = items
+            error.partial = talk.items
             raise
 
-    async def _run(self, task: Json, items: list[Json], verify: bool) -> Json:
+    async def _run(self, task: Json, talk: Conversation, verify: bool) -> Json:
         request = await self._request(task["responses_create_params"])
         with self._session_span(), blame(ToolError, "seed_session"):
             session = await self.environment.open(task)
@@ -105,7 +90,8 @@ class SimpleAgent(Component):
                     play = None
                 elif first:
                     request = {**request, "input": [*prompt_of(request), *first]}
-            response = await self._converse(session, request, items, play=play)
+            talk.begin(request)
+            response = await self._converse(session, talk, play=play)
             result = {**task}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
@@ -119,33 +105,34 @@ class SimpleAgent(Component):
         result["response"] = response
         return result
 
-    async def turn(self, session: str, request: Json, items: list[Json]) -> Json:
-        """One turn in an open session: the model's answer, after the tools that it calls."""
-        return await self._converse(session, await self._request(request), items)
+    async def turn(self, session: str, request: Json, talk: Conversation) -> Json:
+        """More of a conversation in an open session: the model's answer, after the tools that it calls."""
+        talk.begin(await self._request(request))
+        return await self._converse(session, talk)
 
     async def respond(self, request: Json) -> Json:
         """Continue one conversation until the model stops calling tools."""
-        items: list[Json] = []
-        return await self.in_time(self._respond(request, items), items)
+        talk = Conversation()
+        return await self.in_time(self._respond(request, talk), talk)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same, as it happens: what the model writes, turn after turn, and the results of its calls."""
 
         async def tell(put: Put[Json]) -> None:
-            items: list[Json] = []
+            talk = Conversation()
             narration = Narration(self.model, put)
-            await narration.end(await self.in_time(self._respond(request, items, narration), items))
+            await narration.end(await self.in_time(self._respond(request, talk, narration), talk))
 
         async with aclosing(relayed(tell)) as events:
             async for event in events:
                 yield event
 
-    async def _respond(self, request: Json, items: list[Json], narration: Narration | None = None) -> Json:
-        request = await self._request(request)
+    async def _respond(self, request: Json, talk: Conversation, narration: Narration | None = None) -> Json:
+        talk.begin(await self._request(request))
         with blame(ToolError, "seed_session"):
-            session = await self.environment.open({"responses_create_params": request})
+            session = await self.environment.open({"responses_create_params": talk.request})
         try:
-            return await self._converse(session, request, items, narration)  # the caller speaks for the user
+            return await self._converse(session, talk, narration)  # the caller speaks for the user
         finally:
             await self.leave(session)
 
@@ -158,51 +145,30 @@ class SimpleAgent(Component):
         return {**params, "tools": self._offered} if self._offered else params
 
     async def _converse(
-        self,
-        session: str,
-        request: Json,
-        items: list[Json],
-        narration: Narration | None = None,
-        play: Play | None = None,
+        self, session: str, talk: Conversation, narration: Narration | None = None, play: Play | None = None
     ) -> Json:
-        history = prompt_of(request)
-        if not history and not request.get("instructions"):
+        if not talk.prompt and not talk.request.get("instructions"):
             raise TaskError(
                 'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
                 "so give the task one, or an agent or an environment that does"
             )
-        usage: Json = {}
-        made: Json = {}  # by the model, of the items so far
-        first: Json | None = None  # whose id and time are those of the whole
-        ask = counting(self.model.respond if narration is None else narration.respond)
+        respond = None if narration is None else narration.respond
         began = asyncio.get_running_loop().time() if self.max_rollout_s else 0.0
+        limit: str | None = None
         for step in range(self.max_steps):
-            with span("model"), blame(ModelError, "model call"):
-                response = await ask(seeded({**request, "input": Conversation([*history, *items], made)}))
-                try:
-                    new = checked(response, usage)
-                except ModelError as error:
-                    error.place = defined_at(getattr(self.model, "__wrapped__", self.model.respond), own=True)
-                    raise
-            items += new
-            first = first or response
-            calls = [item for item in new if item.get("type") == "function_call"]
-            if response.get("status") == "incomplete" or (not calls and play is None):
+            turn = await ask(self.model, talk.next_request(), respond=respond)
+            talk.add([turn])
+            if turn.is_cut or not (turn.calls or play):
                 break
-            if calls:
-                results = await self._results(session, calls)
-                items += results if narration is None else await narration.results(results)
+            if turn.calls:
+                results = await self._results(session, turn.calls)
+                talk.add(results if narration is None else await narration.results(results))
             elif play is not None:
-                items += await play.answer(final_text(new))
-            limit = self._limit(play, step, usage, began)
+                talk.add(await play.answer(turn.text))
+            limit = self._limit(play, step, talk.usage, began)
             if limit is not None:
-                response = {**stopped(response, limit), "status": "incomplete"} if limit else response
                 break
-        head = first or response
-        whole = {**response, "id": head.get("id"), "created_at": head.get("created_at"), "output": items}
-        whole = complete({**whole, "usage": usage}, request)
-        whole["output"] = distinct_ids(whole["output"], whole["id"])
-        return whole
+        return talk.response(limit or "")
 
     def _limit(self, play: Play | None, step: int, usage: Json, began: float) -> str | None:
         """Why no further model call begins: the word for a limit, "" at the end of the turns, else None."""
@@ -216,24 +182,21 @@ class SimpleAgent(Component):
             return "max_rollout_s"
         return None
 
-    async def _results(self, session: str, calls: list[Json]) -> list[Json]:
+    async def _results(self, session: str, calls: Sequence[FunctionCall]) -> list[Turn]:
+        """What the tools return that were called, which run side by side."""
         if len(calls) == 1:
-            return [await self._answer(session, calls[0])]
+            return [await self._result(session, calls[0])]
         with span("tools"):
-            return await self._answer_all(session, calls)
-
-    async def _answer_all(self, session: str, calls: list[Json]) -> list[Json]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._answer(session, call)) for call in calls]
-        except* RolloutError as errors:
-            first = errors.exceptions[0]
-            raise first from first.__cause__
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(self._result(session, call)) for call in calls]
+            except* RolloutError as errors:
+                first = errors.exceptions[0]
+                raise first from first.__cause__
         return [task.result() for task in tasks]
 
-    async def _answer(self, session: str, call: Json) -> Json:
-        name = str(call.get("name"))
-        arguments = call.get("arguments") or "{}"
+    async def _result(self, session: str, call: FunctionCall) -> Turn:
+        name, arguments = call.name, call.arguments
         with span(f"tool:{name}"), blame(ToolError, name):
             try:
                 parsed = orjson.loads(arguments) if isinstance(arguments, str) else arguments
@@ -241,7 +204,7 @@ class SimpleAgent(Component):
                 text = f"error: the arguments of {name} are not JSON: {error}"
             else:
                 text = await self.environment.call(session, name, parsed)
-        return {"type": "function_call_output", "call_id": call.get("call_id") or call.get("id") or "", "output": text}
+        return result_turn(call, text)
 
     def _session_span(self) -> AbstractContextManager[Any]:
         """The time of sessions, where there are any."""
@@ -266,46 +229,3 @@ class SimpleAgent(Component):
 
     async def aclose(self) -> None:
         """Nothing of its own to close."""
-
-
-def prompt_of(request: Json) -> list[Json]:
-    """The prompt of a request as messages."""
-    prompt = request["input"]
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}] if prompt else []
-    messages: list[Json] = prompt
-    return messages
-
-
-def checked(response: Any, usage: Json, *, by_agent: bool = False) -> list[Json]:
-    """The items of an answer. Its tokens are counted first: an answer with a flaw was paid for too."""
-    used = response.get("usage") if isinstance(response, dict) else None
-    miscounted = usage_flaw(used)
-    if used and miscounted is None:
-        add_usage(usage, used)
-        tally("tokens", total_tokens(used))
-    problem = output_flaw(response, by_agent=by_agent) or miscounted
-    if problem is not None:
-        raise ModelError(problem)
-    items: list[Json] = response["output"]
-    return items
-
-
-def add_usage(total: Json, usage: Json) -> None:
-    """Add one call's token counts, nested details included."""
-    for name, value in usage.items():
-        before = total.get(name)
-        if isinstance(value, _NUMBER):
-            if before is None or isinstance(before, _NUMBER):
-                total[name] = (before or 0) + value
-        elif isinstance(value, dict) and (before is None or isinstance(before, dict)):
-            add_usage(total.setdefault(name, {}), value)
-
-
-def total_tokens(usage: Json) -> int:
-    """All tokens of a usage; some servers leave the sum to the reader."""
-    total = usage.get("total_tokens")
-    if total and isinstance(total, int):
-        return total
-    counts = (usage.get("input_tokens"), usage.get("output_tokens"))
-    return sum(count for count in counts if isinstance(count, int))

@@ -6,8 +6,9 @@ from contextlib import aclosing
 
 from velodrome.contracts import Json, Model, events_of
 from velodrome.errors import ModelError
-from velodrome.records.events import ENDS, ended, finished
+from velodrome.records.events import ENDS, item_events, last_event
 from velodrome.records.response_fields import item_id
+from velodrome.records.turns import Turn
 from velodrome.relay import Put
 
 _BEGINNINGS = frozenset(("response.created", "response.in_progress"))
@@ -55,18 +56,21 @@ class Narration:
             event |= {"item": _with_id(event["item"], renamed)} if "item" in event else {}
         return event
 
-    async def results(self, items: list[Json]) -> list[Json]:
-        """Tool results, which have ids here, once they are told."""
-        new = []
-        for item in items:
-            new.append({**item, "id": item_id(item["type"], self._id, self._count), "status": "completed"})
-            for event in finished(new[-1], self._count):
-                await self._put(event)
-            self._count += 1
-        return new
+    async def results(self, turns: list[Turn]) -> list[Turn]:
+        """Results of tools, whose items have ids here, once they are told."""
+        for turn in turns:
+            turn.raw = [
+                {**item, "id": item_id(item["type"], self._id, self._count + at), "status": "completed"}
+                for at, item in enumerate(turn.raw)
+            ]
+            for item in turn.raw:
+                for event in item_events(item, self._count):
+                    await self._put(event)
+                self._count += 1
+        return turns
 
     async def end(self, response: Json) -> None:
-        await self._put(ended({**response, **(self._head or {})}))
+        await self._put(last_event({**response, **(self._head or {})}))
 
     @property
     def _id(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.contracts import Json, Turns, observed
+from velodrome.contracts import Json, Turns, observation_messages
 from velodrome.errors import AgentError, ToolError, blame
+from velodrome.records.turns import Turn, spoken_turn
 from velodrome.timing.spans import span
 
 
@@ -24,27 +25,27 @@ class Play:
         """The messages that the environment begins with; None if it takes no turns."""
         with span("tool:reset"), blame(ToolError, "reset"):
             turn = await self._turns.begin(self._session, task)
-        return None if turn is None else self._observed(turn["observation"])
+        return None if turn is None else self._messages(turn["observation"])
 
-    async def answer(self, action: str) -> list[Json]:
-        """The messages that answer what the model said."""
+    async def answer(self, action: str) -> list[Turn]:
+        """What answers what the model said."""
         with span("tool:step"), blame(ToolError, "step"):
             turn = await self._turns.advance(self._session, action if self._name is None else {self._name: action})
         reward = turn["reward"]
         self.rewards.append(reward if self._name is None else reward.get(self._name, 0.0))
         self.terminated, self.truncated = turn["terminated"], turn["truncated"]
-        return [{"type": "message", **message} for message in self._observed(turn["observation"])]
+        return list(map(spoken_turn, self._messages(turn["observation"])))
 
-    def _observed(self, observation: Any) -> list[Json]:
+    def _messages(self, observation: Any) -> list[Json]:
         if not isinstance(observation, dict):
-            return observed(observation)
+            return observation_messages(observation)
         if len({*observation} | {self._name} - {None}) > 1:
             names = ", ".join(sorted(observation))
             raise AgentError(
                 f"the environment addresses several players ({names}); simple_agent is one: use players_agent"
             )
         self._name = next(iter(observation), self._name)
-        return observed(observation.get(self._name)) if self._name is not None else []
+        return observation_messages(observation.get(self._name)) if self._name is not None else []
 
     def own_reward(self, score: Json) -> Json:
         """The score of this player, where there are several."""

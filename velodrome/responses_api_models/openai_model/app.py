@@ -7,11 +7,10 @@ a `ModelError`; the request it is given is never changed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -19,22 +18,68 @@ from pydantic import BeforeValidator
 from yarl import URL
 
 from velodrome import http
-from velodrome.contracts import Conversation, Json
+from velodrome.contracts import Answering, Json
 from velodrome.errors import CallError, ModelError, blame
 from velodrome.http.limiter import Limiter
 from velodrome.rates import counted, counted_stream
 from velodrome.records import events
-from velodrome.records.conversation import answer_flaw, flaw
+from velodrome.records.conversation import flaw
+from velodrome.records.turns import GrowingInput, Turn, output_flaw, parse
 from velodrome.responses_api_models import tokens
-from velodrome.responses_api_models.conversion import STATEFUL, chat_request, response_from_chat
-from velodrome.responses_api_models.openai_model.addresses import base_urls, header_text
-from velodrome.responses_api_models.openai_model.streams import chat_stream, is_stream, response_stream
-from velodrome.responses_api_models.turns import encoded_items, encoded_messages, response_items
+from velodrome.responses_api_models.conversion import (
+    STATEFUL,
+    chat_request,
+    encoded_items,
+    encoded_messages,
+    response_items,
+    turn_from_chat,
+)
+from velodrome.responses_api_models.openai_model.replies import (
+    READ,
+    chat_stream,
+    is_stream,
+    read_late,
+    response_stream,
+    unusable,
+)
 from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 from velodrome.timing import trace
 
-log = logging.getLogger(__name__)
+_EXPECTED = "expected a URL up to and including /v1 (http://127.0.0.1:8000/v1), or a list of them"
+_ENDPOINTS = ("/responses", "/completions", "/models")
+
+
+def base_urls(value: Any) -> tuple[URL, ...]:
+    """One address or several, each up to and including `/v1`."""
+    listed = value if isinstance(value, list | tuple) else [value]
+    if not listed:
+        raise ValueError(_EXPECTED)
+    urls = tuple(map(_base_url, listed))
+    if len(set(urls)) < len(urls):
+        raise ValueError("an address is in the list twice")
+    return urls
+
+
+def header_text(value: Any) -> str:
+    """A text that can stand in a header."""
+    if not isinstance(value, str) or not value.isprintable() or not value.isascii():
+        raise ValueError("expected one line of ASCII text")
+    return value
+
+
+def _base_url(value: Any) -> URL:
+    if not isinstance(value, str | URL):
+        raise ValueError(_EXPECTED)
+    try:
+        url = URL(value)
+    except ValueError:
+        raise ValueError(_EXPECTED) from None
+    path = url.path.rstrip("/")
+    if url.scheme not in ("http", "https") or not url.host or path.endswith(_ENDPOINTS):
+        raise ValueError(_EXPECTED)
+    return url.with_path(path or "/v1", keep_query=True)
+
 
 Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header_text)]
@@ -42,8 +87,9 @@ _Got = TypeVar("_Got")
 
 # A server without an endpoint says so at once; one still silent by then is generating.
 _PROBE_WAIT_S = 1.0
-_OTHER_TIMEOUT_S = 30.0  # a good answer waits for the other endpoint's no longer
-_OTHER: dict[Endpoint, Endpoint] = {"responses": "chat", "chat": "responses"}
+_RESPONSES_FIRST: tuple[Endpoint, ...] = ("responses", "chat")
+_CHAT_FIRST: tuple[Endpoint, ...] = ("chat", "responses")
+_OF_ONE_CALL = ("input", "seed")
 _NO_ENDPOINT = re.compile(
     r"not (yet )?implemented|(unknown|unsupported|invalid|no such) (endpoint|route|path|url)"
     r"|(endpoint|route|path|responses( api)?) (is )?(not|un)[ -]?(supported|found|available|known)"
@@ -60,27 +106,29 @@ _HINTS = {
 
 @dataclass
 class _Choice:
-    """The endpoint to use. The first call learns which it is; others wait for it."""
+    """The endpoint to use. The first call learns which it is; others wait a moment for it."""
 
     endpoint: Endpoint | None
     probe: asyncio.Future[None] | None = None
 
-    async def is_probe(self, patience_s: float | None) -> bool:
+    async def is_probe(self) -> bool:
         """Whether this is the call that learns it."""
         if self.probe is not None:
-            await asyncio.wait([self.probe], timeout=patience_s)
+            await asyncio.wait([self.probe], timeout=_PROBE_WAIT_S)
         if self.endpoint is not None or self.probe is not None:
             return False
         self.probe = asyncio.get_running_loop().create_future()
         return True
 
-    def end_probe(self) -> None:
+    def learn(self, endpoint: Endpoint | None) -> None:
+        """A call has found it, or the probe has found nothing."""
+        self.endpoint = self.endpoint or endpoint
         if self.probe is not None:
             self.probe.set_result(None)
             self.probe = None
 
 
-class OpenAI(Component):
+class OpenAI(Answering, Component):
     """A model behind HTTP. The connections belong to the process: `http.close_shared()` closes them."""
 
     base_url: Annotated[tuple[URL, ...], BeforeValidator(base_urls)] = Field(
@@ -106,9 +154,15 @@ class OpenAI(Component):
     )
     timeout_s: float = Field(600.0, gt=0, description="one attempt")
     total_timeout_s: float = Field(1800.0, gt=0, description="one call with all its retries")
+    rate_limit_timeout_s: float = Field(
+        600.0, ge=0, description="how long one call waits out 429s; a 429 is not counted as a retry"
+    )
     max_retries: int = Field(5, ge=0, description="retries of one call")
     backoff_s: float = Field(
-        0.5, ge=0, description="before retry *n* (from 0): a random time up to `backoff_s * 2**n`, at most 30 s"
+        0.5,
+        ge=0,
+        description="before retry *n* (from 0): a random time up to `backoff_s * 2**n`, at most 30 s"
+        " (after 429s `backoff_s * 8`)",
     )
     max_concurrent: int | None = Field(
         None, ge=1, description="calls in flight at once; waiting is `queue_s` in [the timing](rollouts.md#timing)"
@@ -146,8 +200,8 @@ class OpenAI(Component):
             backoff_s=self.backoff_s,
             timeout_s=self.timeout_s,
             total_timeout_s=self.total_timeout_s,
+            rate_limit_timeout_s=self.rate_limit_timeout_s,
         )
-        self._probe_policy = replace(self._policy, max_retries=0, timeout_s=min(self.timeout_s, _OTHER_TIMEOUT_S))
         self._limiter = Limiter("model", self.max_concurrent, "max_concurrent")
         fixed: Endpoint | None = None if self.endpoint == "auto" else self.endpoint
         self._choices = {
@@ -166,26 +220,12 @@ class OpenAI(Component):
         return http.Replicas(replicas, margin=self.sticky_margin, check_s=self.health_check_s)
 
     @counted
-    async def respond(self, request: Json) -> Json:
+    async def answer(self, request: Json) -> Turn:
         """One answer to one Responses request."""
         request = seeded(request)
         async with self._limiter:
-            choice = self._choice(request)
-            probing = choice.endpoint is None and await choice.is_probe(self._patience(request))
-            try:
-                endpoint, reply = await self._sent(choice, request, http.shared().post)
-                answer, missing = self._answer(endpoint, reply, request)
-                if missing:
-                    if probing and choice.endpoint is None:
-                        other = await self._other_answer(choice, _OTHER[endpoint], request, missing)
-                        if other is not None:
-                            return other
-                    self._warn(missing, reply.target)
-                choice.endpoint = choice.endpoint or endpoint
-                return answer
-            finally:
-                if probing:
-                    choice.end_probe()
+            endpoint, reply = await self._sent(request, http.shared().post)
+            return self._turn(endpoint, reply, request)
 
     @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
@@ -193,21 +233,22 @@ class OpenAI(Component):
         request = seeded(request)
         async with self._limiter:
             try:
-                endpoint, reply = await self._begun(request)
+                endpoint, reply = await self._sent(request, http.shared().stream, streamed=True)
                 async with reply:
                     if not is_stream(reply):
                         body = b"".join([chunk async for chunk in reply.chunks()])
                         whole = http.Reply(reply.status, body, reply.headers, reply.target)
-                        answer, missing = self._answer(endpoint, whole, request)
-                        self._warn(missing, reply.target)
-                        for event in events.whole(answer):
+                        whole = whole._replace(answer=read_late(endpoint, whole))
+                        for event in events.all_events(self._turn(endpoint, whole, request).response(request)):
                             yield event
                         return
                     streamed = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
                     async with aclosing(streamed):
                         async for event in streamed:
                             if event.get("type") in events.ENDS:
-                                self._warn(self._tokens(endpoint, event["response"], request), reply.target)
+                                if endpoint == "responses":
+                                    self._add_tokens(event["response"], request)
+                                self._report_missing(event["response"]["output"], request, reply.target)
                             yield event
             except CallError as error:
                 raise ModelError(str(error), status=error.status) from error
@@ -215,92 +256,76 @@ class OpenAI(Component):
     async def aclose(self) -> None:
         """Nothing is held here."""
 
-    async def _begun(self, request: Json) -> tuple[Endpoint, http.Stream]:
-        choice, send = self._choice(request), http.shared().stream
-        if choice is self._choices[True]:  # a stream is not asked for twice, so it chooses nothing
-            return await self._sent(choice, request, send, streamed=True)
-        probing = choice.endpoint is None and await choice.is_probe(self._patience(request))
+    async def _sent(
+        self, request: Json, send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
+    ) -> tuple[Endpoint, _Got]:
+        """The reply to a request, and from which endpoint: the chosen one, or the first of the two that is there.
+
+        More servers have token ids in chat, so it is the first for requests that ask for them.
+        """
+        names = tokens.wanted(request, self.extra_body)
+        choice = self._choices[bool(names)]
+        probing = choice.endpoint is None and await choice.is_probe()
+        chat_first = tokens.IDS in names and not any(map(request.get, STATEFUL))
+        order = _CHAT_FIRST if chat_first else _RESPONSES_FIRST
+        if choice.endpoint is not None:
+            order = (choice.endpoint,)
         try:
-            endpoint, reply = await self._sent(choice, request, send, streamed=True)
-            choice.endpoint = choice.endpoint or endpoint
-            return endpoint, reply
+            for endpoint in order:
+                body = self._body(endpoint, request, streamed=streamed)
+                read = {} if streamed else {"read": READ[endpoint]}
+                try:
+                    reply = await send(self._at[endpoint], body, self._policy, headers=self._session(), **read)
+                except CallError as error:
+                    if endpoint is order[-1] or not _endpoint_is_missing(error):
+                        hint = _HINTS.get(error.status or 0, "")
+                        raise ModelError(f"{error}{hint}", status=error.status) from error
+                    choice.learn(order[-1])
+                else:
+                    choice.learn(endpoint)
+                    return endpoint, reply
         finally:
             if probing:
-                choice.end_probe()
-
-    def _choice(self, request: Json) -> _Choice:
-        return self._choices[bool(tokens.wanted(request, self.extra_body))]
-
-    def _patience(self, request: Json) -> float | None:
-        """How long a call waits for the first: for token fields until it is known who has them."""
-        return None if tokens.wanted(request, self.extra_body) else _PROBE_WAIT_S
-
-    async def _sent(
-        self, choice: _Choice, request: Json, send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
-    ) -> tuple[Endpoint, _Got]:
-        """The reply to a request, and from which endpoint: the chosen one, or the first of the two that is there."""
-        if choice.endpoint is not None:
-            return choice.endpoint, await self._to(choice.endpoint, request, send, streamed)
-        first: Endpoint = "chat" if self._asks_for_ids(request) else "responses"
-        try:
-            return first, await self._to(first, request, send, streamed)
-        except ModelError as error:
-            if not _endpoint_is_missing(error):
-                raise
-        choice.endpoint = choice.endpoint or _OTHER[first]
-        choice.end_probe()
-        return _OTHER[first], await self._to(_OTHER[first], request, send, streamed)
-
-    async def _to(
-        self, endpoint: Endpoint, request: Json, send: Callable[..., Awaitable[_Got]], streamed: bool = False
-    ) -> _Got:
-        try:
-            body = self._body(endpoint, request, streamed=streamed)
-            return await send(self._at[endpoint], body, self._policy, headers=self._session())
-        except CallError as error:
-            raise ModelError(f"{error}{_HINTS.get(error.status or 0, '')}", status=error.status) from error
+                choice.learn(None)
+        raise AssertionError("the last endpoint has a reply or an error")
 
     def _session(self) -> dict[str, str] | None:
         """The header that names the rollout, inside of one."""
         session = trace.session() if self.session_header else None
         return None if session is None else {self.session_header: session}
 
-    def _asks_for_ids(self, request: Json) -> bool:
-        """Whether token ids are asked for, which more servers have in chat; not if only `/responses` can be asked."""
-        return tokens.IDS in tokens.wanted(request, self.extra_body) and not any(map(request.get, STATEFUL))
-
-    async def _other_answer(
-        self, choice: _Choice, endpoint: Endpoint, request: Json, missing: list[str]
-    ) -> Json | None:
-        """The answer of the other endpoint if it has more of what is asked for; then it is the one to call."""
-        try:
-            body = self._body(endpoint, request)
-            reply = await http.shared().post(self._at[endpoint], body, self._probe_policy, headers=self._session())
-            answer, still_missing = self._answer(endpoint, reply, request)
-        except (CallError, ModelError):
-            return None
-        if len(still_missing) >= len(missing):
-            return None
-        choice.endpoint = endpoint
-        log.info("%s has %s, so it is called from now on", reply.target.label, ", ".join(missing))
-        self._warn(still_missing, reply.target)
-        return answer
-
     def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
+        """What is sent. Of a conversation that grows, what the last call encoded is not encoded again."""
         conversation = request.get("input")
-        growing = conversation if isinstance(conversation, Conversation) and conversation else None
+        try:
+            if streamed or not conversation or not isinstance(conversation, GrowingInput):
+                return orjson.dumps(self._fields(endpoint, request, streamed))
+            if endpoint == "responses":
+                body = self._fields(endpoint, {**request, "input": []}, streamed=False)
+                return orjson.dumps({**body, "input": encoded_items(conversation)})
+            return orjson.dumps(self._chat_body(request, conversation))
+        except orjson.JSONEncodeError as error:
+            raise ModelError(f"request: cannot be written as JSON: {error}") from error
+
+    def _chat_body(self, request: Json, conversation: GrowingInput) -> Json:
+        """The fields of a request are those of every call in its conversation, so they are converted once."""
+        rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
+        made = conversation.made.get("chat")
+        if made is None or made[0] != rest:
+            fields = self._fields("chat", {**rest, "input": []}, streamed=False)
+            first = [orjson.Fragment(orjson.dumps(message)) for message in fields.pop("messages")]  # instructions
+            fields = {name: orjson.Fragment(orjson.dumps(value)) for name, value in fields.items()}
+            made = conversation.made["chat"] = rest, fields, first
+        own = {"seed": request["seed"]} if "seed" in request else {}
+        return {**own, **made[1], "messages": made[2] + encoded_messages(conversation)}
+
+    def _fields(self, endpoint: Endpoint, request: Json, streamed: bool) -> Json:
         if endpoint == "chat":
-            if growing is not None:
-                request = {**request, "input": []}
             body = chat_request(request, max_tokens_field=self.max_tokens_field)
-            if growing is not None:
-                body["messages"] += encoded_messages(growing)
         else:
             body = dict(request)
-            if growing is not None:
-                body["input"] = encoded_items(growing)
-            elif isinstance(conversation, list):
-                body["input"] = response_items(conversation)
+            if isinstance(body.get("input"), list):
+                body["input"] = response_items(body["input"])
         body["model"] = body.get("model") or self.model
         body.pop("stream", None)
         if streamed:
@@ -308,32 +333,30 @@ class OpenAI(Component):
             if endpoint == "chat":
                 body["stream_options"] = {"include_usage": True}
         body.update(self.extra_body)
-        tokens.ask(body, tokens.wanted(request, self.extra_body), chat=endpoint == "chat")
+        tokens.add_request_fields(body, tokens.wanted(request, self.extra_body), chat=endpoint == "chat")
+        return body
+
+    def _turn(self, endpoint: Endpoint, reply: http.Reply, request: Json) -> Turn:
+        """The turn in a reply. One with a flaw is not asked for again: that would choose among samples."""
         try:
-            return orjson.dumps(body)
-        except orjson.JSONEncodeError as error:
-            raise ModelError(f"request: cannot be written as JSON: {error}") from error
+            if endpoint == "responses":
+                turn = parse(reply.answer, by_agent=self.is_agent)
+            else:
+                turn = turn_from_chat(reply.answer, request)
+                problem = output_flaw(turn.raw, is_cut=turn.is_cut, by_agent=self.is_agent)
+                if problem is not None:
+                    raise ModelError(problem)
+        except ModelError as error:
+            raise unusable(reply, str(error)) from error
+        if endpoint == "responses":
+            self._add_tokens(reply.answer, request)
+        self._report_missing(turn.raw, request, reply.target)
+        return turn
 
-    def _answer(self, endpoint: Endpoint, reply: http.Reply, request: Json) -> tuple[Json, list[str]]:
-        """The answer in a reply, and which of the token fields that were asked for it lacks."""
-        answer = _decoded(reply)
-        if endpoint == "chat":
-            try:
-                answer = response_from_chat(answer, request)
-            except ModelError as error:
-                raise _unusable(reply, str(error)) from error
-        if answer.get("status") not in (None, "completed", "incomplete"):
-            raise _unusable(reply, f'status "{answer["status"]}"')
-        problem = answer_flaw(answer, by_agent=self.is_agent)
-        if problem is not None:
-            raise _unusable(reply, problem)
-        return answer, self._tokens(endpoint, answer, request)
-
-    def _tokens(self, endpoint: Endpoint, answer: Json, request: Json) -> list[str]:
-        """Put token ids and log-probabilities on the items of an answer; the names of those that are missing."""
+    def _add_tokens(self, answer: Json, request: Json) -> None:
+        """Put the token ids and log-probabilities of a Response on its last item."""
         output = answer["output"]
-        names = tokens.wanted(request, self.extra_body)
-        if endpoint == "responses" and output and (names or tokens.given(answer)):
+        if output and (tokens.wanted(request, self.extra_body) or tokens.has_tokens(answer)):
             with blame(ModelError, "token ids"):
                 output[-1].update(tokens.token_fields(answer))
             problem = flaw(output[-1])
@@ -342,36 +365,19 @@ class OpenAI(Component):
             if not request.get("enable_response_messages"):
                 answer.pop("input_messages", None)
                 answer.pop("output_messages", None)
-        return tokens.mark(output, names)
 
-    def _warn(self, missing: list[str], target: http.Target) -> None:
-        hint = f"try endpoint: chat; {_TOKENS_HINT}" if self.endpoint == "responses" else _TOKENS_HINT
-        self._missing.say(missing, f"POST {target.label}", hint)
+    def _report_missing(self, output: list[Json], request: Json, target: http.Target) -> None:
+        """Mark the token fields that were asked for and did not come; the first time is logged."""
+        names = tokens.wanted(request, self.extra_body)
+        if names:
+            hint = f"try endpoint: chat; {_TOKENS_HINT}" if self.endpoint == "responses" else _TOKENS_HINT
+            self._missing.say(tokens.mark_missing(output, names), f"POST {target.label}", hint)
 
 
-def _endpoint_is_missing(error: ModelError) -> bool:
+def _endpoint_is_missing(error: CallError) -> bool:
     """Whether the endpoint itself is what the server does not have."""
     if error.status in (405, 501):
         return True
-    cause = error.__cause__
-    text = cause.excerpt if isinstance(cause, CallError) else ""
     if error.status == 404:
-        return not _NO_MODEL.search(text)
-    return error.status is not None and 400 <= error.status < 500 and bool(_NO_ENDPOINT.search(text))
-
-
-def _decoded(reply: http.Reply) -> Json:
-    try:
-        answer: Any = orjson.loads(reply.body)
-    except orjson.JSONDecodeError as error:
-        raise _unusable(reply, "the body is not JSON") from error
-    if not isinstance(answer, dict):
-        raise _unusable(reply, f"expected an object, found {type(answer).__name__}")
-    if answer.get("error"):
-        raise _unusable(reply, "an error inside")
-    return answer
-
-
-def _unusable(reply: http.Reply, what: str) -> ModelError:
-    text = reply.target.excerpt(reply.body)
-    return ModelError(f"POST {reply.target.label}: {reply.status}, but {what}: {text}", status=reply.status)
+        return not _NO_MODEL.search(error.excerpt)
+    return error.status is not None and 400 <= error.status < 500 and bool(_NO_ENDPOINT.search(error.excerpt))

@@ -17,12 +17,13 @@ from typing import Any
 
 import orjson
 
-from velodrome.contracts import Json, prompt_text
+from velodrome.contracts import Answering, Json, prompt_text
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted
 from velodrome.records import conversation
 from velodrome.records.jsonl import read_lines
-from velodrome.records.response_fields import complete
+from velodrome.records.response_fields import complete_items
+from velodrome.records.turns import Turn, model_turn, parse
 from velodrome.responses_api_models.scripted_model.faults import Fault
 from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
@@ -31,7 +32,7 @@ Answer = str | Json
 Script = Callable[[Json], Answer]
 
 
-class ScriptedModel(Component):
+class ScriptedModel(Answering, Component):
     """Answers from `answers`, `file` or `function`."""
 
     answers: list[Any] | None = Field(
@@ -74,7 +75,7 @@ class ScriptedModel(Component):
         return None
 
     @counted
-    async def respond(self, request: Json) -> Json:
+    async def answer(self, request: Json) -> Turn:
         """The scripted answer; a fault that only makes sense over HTTP becomes an error."""
         request = seeded(request)
         fault = self.next_fault()
@@ -85,38 +86,40 @@ class ScriptedModel(Component):
             status = fault.status if fault.kind == "status" else None
             raise ModelError(f"scripted fault: {fault.kind}" + (f" {status}" if status else ""), status=status)
         await self.wait()
-        return self.answer(request, call)
+        scripted = self._scripted(request)
+        return parse(scripted) if _is_response(scripted) else self._turn(scripted, request, call)
 
     async def wait(self) -> None:
         """Take as long as the script says."""
         if self.latency_s or self.jitter_s:
             await asyncio.sleep(self.latency_s + self.jitter_s * self._wobble.random())
 
-    def answer(self, request: Json, call: int) -> Json:
-        """The Response to a request, the call of that number, at once and without faults."""
+    def response(self, request: Json, call: int) -> Json:
+        """The Response to a request, the call of that number, at once and without faults; a scripted one as it is."""
+        scripted = self._scripted(request)
+        return scripted if _is_response(scripted) else self._turn(scripted, request, call).response(request)
+
+    def _scripted(self, request: Json) -> Any:
         for name in ("previous_response_id", "conversation"):
             if request.get(name):
                 message = f"{name}: responses are not stored; send the whole conversation as input"
                 raise ModelError(f"scripted_model: {message}", status=400)
-        answer = self._script(request)
-        if isinstance(answer, dict) and "output" in answer:
-            return answer
-        items = _items(answer, request)
-        words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
-        prompt_words = _length(request.get("input"))
+        return self._script(request)
+
+    def _turn(self, answer: Answer, request: Json, call: int) -> Turn:
         seed = request.get("seed")
-        return complete(
-            {
-                "id": f"resp_{call if seed is None else seed}",
-                "model": self.name,
-                "output": items,
-                "usage": {"input_tokens": prompt_words, "output_tokens": words},
-            },
-            request,
-        )
+        name = f"resp_{call if seed is None else seed}"
+        items = complete_items(_items(answer, request), name)
+        words = sum(len(conversation.text_of(item.get("content")).split()) or 8 for item in items)
+        usage = {"input_tokens": _length(request.get("input")), "output_tokens": words}
+        return model_turn(items, usage, {"id": name, "model": self.name})
 
     async def aclose(self) -> None:
         """Nothing to close."""
+
+
+def _is_response(answer: Any) -> bool:
+    return isinstance(answer, dict) and "output" in answer
 
 
 def _items(answer: Answer, request: Json) -> list[Json]:

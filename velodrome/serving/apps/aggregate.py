@@ -14,27 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from velodrome.contracts import Json
-from velodrome.serving.apps.routes import OBJECT, BadRequest, json_response, post, read_json
+from velodrome.serving.apps.routes import BadRequest, json_response, post, read_json
 
 _TASK, _ROLLOUT = "_ng_task_index", "_ng_rollout_index"
-_BODY: Json = {
-    "type": "object",
-    "required": ["verify_responses"],
-    "properties": {"verify_responses": {"type": "array", "items": OBJECT}},
-}
-_ANSWER: Json = {
-    "type": "object",
-    "properties": {
-        "agent_metrics": OBJECT,
-        "key_metrics": OBJECT,
-        "group_level_metrics": {"type": "array", "items": OBJECT},
-    },
-}
 
 
 def aggregate_route() -> Route:
-    about = "Mean, extremes, median and deviation of every number of rollouts."
-    return post("/aggregate_metrics", _aggregate, about, body=_BODY, answer=_ANSWER)
+    return post("/aggregate_metrics", _aggregate)
 
 
 async def _aggregate(request: Request) -> Response:

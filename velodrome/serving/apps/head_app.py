@@ -40,7 +40,7 @@ def head_app(status: Status, servers: Callable[[], list[Json]], config_yaml: str
         return json_response(config_yaml)
 
     routes = [
-        get("/server_instances", instances, "The servers that run.", answer={"type": "array"}),
-        get("/global_config_dict_yaml", config, "Their configuration, as one text.", answer={"type": "string"}),
+        get("/server_instances", instances),
+        get("/global_config_dict_yaml", config),
     ]
     return make_app(status, routes, limits, Measures(status.name))

@@ -8,40 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from time import perf_counter, process_time
 
-from prometheus_client.core import GaugeMetricFamily
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from velodrome.serving.apps.peers import ALONE, Peers
-from velodrome.timing.exposition import (
-    CONTENT_TYPE,
-    DURATIONS_S,
-    LAGS_S,
-    OTHER,
-    PATH,
-    Bounded,
-    Counter,
-    Gauge,
-    Histogram,
-    Metric,
-    families,
-    labelled,
-    make_registry,
-    merged,
-    parsed,
-    render,
-)
+from velodrome.serving.apps.routes import ALONE, Peers
+from velodrome.timing.exposition import CONTENT_TYPE, OTHER, PATH, Labels, Metric, Metrics, add, merged, render
 
 LAG_EVERY_S = 0.25
 
 _SHARE_OVER_S = 0.5
-_MOST_ROUTES = 1000  # they are declared; an environment may have many tools
-_STATUSES = {status: str(status) for status in range(100, 600)}
+_FADE = 0.96  # of the worst lag, at each look: half of it after four seconds
 
 
 def needed_s() -> float:
@@ -92,49 +74,36 @@ CORE = Core()  # this process's
 
 
 class Measures:
+    """The numbers of one server in this process."""
+
     def __init__(self, server: str, peers: Peers | None = None) -> None:
         self.server = server
         self.in_flight = 0
         self._peers = peers or Peers()
         self._routes: set[str] = set()
-        self._all = make_registry()
-        self._info = Gauge(
-            "velodrome_server_info",
-            "What this server is; always 1.",
-            ("type", "implementation", "version", "python"),
-            registry=self._all,
+        self._all = Metrics()
+        self._info = self._all.gauge("velodrome_server_info", "What this server is; always 1.")
+        self._requests = self._all.counter(
+            "velodrome_http_requests_total", "Requests answered, by declared route; any other path is other."
         )
-        self._requests = Bounded(
-            Counter(
-                "velodrome_http_requests",
-                "Requests answered, by declared route; any other path is other.",
-                ("route", "method", "status"),
-                registry=self._all,
-            ),
-            most=_MOST_ROUTES,
+        self._seconds = self._all.counter(
+            "velodrome_http_request_seconds_total", "From the head of a request to the end of its answer."
         )
-        self._durations = Bounded(
-            Histogram(
-                "velodrome_http_request_duration_seconds",
-                "From the head of a request to the end of its answer.",
-                ("route",),
-                registry=self._all,
-                buckets=DURATIONS_S,
-            ),
-            most=_MOST_ROUTES,
+        self._open = self._all.gauge(
+            "velodrome_http_requests_in_flight", "Requests being answered now, this one included."
         )
-        Gauge(
-            "velodrome_http_requests_in_flight", "Requests being answered now, this one included.", registry=self._all
-        ).set_function(lambda: self.in_flight)
-        self._lag = Histogram(
-            "velodrome_event_loop_lag_seconds",
-            "How late a timer of the event loop was, four times a second.",
-            registry=self._all,
-            buckets=LAGS_S,
+        self._lag = self._all.gauge(
+            "velodrome_event_loop_lag_seconds", "How late a timer of the event loop was at its worst of late."
         )
+        self._lag.samples[()] = 0.0
+        self._labels: dict[tuple[str, str, int], tuple[Labels, Labels]] = {}
+        self._sessions: Callable[[], float] | None = None
 
     def identify(self, kind: str, implementation: str) -> None:
-        self._info.labels(kind, implementation, version("velodrome"), platform.python_version()).set(1)
+        """Report what the server is."""
+        names = {"type": kind, "implementation": implementation}
+        names |= {"version": version("velodrome"), "python": platform.python_version()}
+        self._info.samples[tuple(names.items())] = 1.0
 
     def declare(self, *paths: str) -> None:
         """Routes that are counted under their own name."""
@@ -142,15 +111,19 @@ class Measures:
 
     def count_sessions(self, count: Callable[[], float]) -> None:
         """Report the number of open sessions, too."""
-        gauge = Gauge("velodrome_open_sessions", "Sessions that are open in this worker.", registry=self._all)
-        gauge.set_function(count)
+        self._sessions = count
 
     def finished(self, method: str, path: str, status: int, began: float) -> None:
         """One request is answered; `began` is of `perf_counter`."""
         self.in_flight -= 1
         route = path if path in self._routes else OTHER
-        self._requests.at(route, method, _STATUSES.get(status) or str(status)).inc()
-        self._durations.at(route).observe(perf_counter() - began)
+        labels = self._labels.get((route, method, status))
+        if labels is None:
+            requests = self._all.labels(self._requests, route=route, method=method, status=str(status))
+            seconds = self._all.labels(self._seconds, route=route)
+            labels = self._labels[route, method, status] = requests, seconds
+        add(self._requests, labels[0])
+        add(self._seconds, labels[1], perf_counter() - began)
 
     @contextmanager
     def lag_watched(self) -> Iterator[None]:
@@ -164,7 +137,7 @@ class Measures:
             timer = loop.call_at(due, tick, due)
 
         def tick(due: float) -> None:
-            self._lag.observe(max(loop.time() - due, 0.0))
+            self._lag.samples[()] = max(loop.time() - due, self._lag.samples[()] * _FADE)
             CORE.look()
             begin()
 
@@ -176,33 +149,36 @@ class Measures:
             timer.cancel()
 
     async def report(self, request: Request) -> Response:
-        """`/metrics`: of all workers; to a worker that asks, of this one alone."""
-        own = families(self._all)
+        """`/metrics`: of all workers; to a worker that asks, of this one alone, as JSON."""
+        self._open.samples[()] = self.in_flight
+        if self._sessions is not None:
+            sessions = self._all.gauge("velodrome_open_sessions", "Sessions that are open in this worker.")
+            sessions.samples[()] = self._sessions()
+        own = self._all.all()
         if ALONE in request.headers:
-            return _text(own)
+            return Response(orjson.dumps([(*each[:3], list(each.samples.items())) for each in own]))
         answers = await self._peers.ask(PATH)
-        by_worker = {number: _families_in(answer) for number, answer in answers.items()} | {self._peers.own: own}
+        by_worker = {number: _metrics_in(answer) for number, answer in answers.items()} | {self._peers.own: own}
         reported = [
-            labelled(group, worker=str(number)) for number, group in sorted(by_worker.items()) if group is not None
+            ({"server": self.server, "worker": str(number)}, group)
+            for number, group in sorted(by_worker.items())
+            if group is not None
         ]
-        counts = [
-            GaugeMetricFamily("velodrome_workers", "Workers of this server.", len(by_worker)),
-            GaugeMetricFamily(
-                "velodrome_workers_silent",
-                "Workers that gave no answer to this scrape within a second.",
-                len(by_worker) - len(reported),
-            ),
-        ]
-        return _text(labelled(merged([*reported, counts]), server=self.server))
+        silent = float(len(by_worker) - len(reported))
+        counts = (
+            Metric("velodrome_workers", "gauge", "Workers of this server.", {(): float(len(by_worker))}),
+            Metric("velodrome_workers_silent", "gauge", "Workers that gave no answer within a second.", {(): silent}),
+        )
+        text = render(merged([*reported, ({"server": self.server}, counts)]))
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
 
-def _text(group: Iterable[Metric]) -> Response:
-    return Response(render(group), headers={"content-type": CONTENT_TYPE})
-
-
-def _families_in(answer: bytes | None) -> list[Metric] | None:
+def _metrics_in(answer: bytes | None) -> list[Metric] | None:
     """What a peer reported; None if that is nothing."""
     try:
-        return parsed((answer or b"").decode()) or None
-    except ValueError:
+        return [
+            Metric(name, kind, about, {tuple((str(a), str(b)) for a, b in labels): float(n) for labels, n in samples})
+            for name, kind, about, samples in orjson.loads(answer or b"")
+        ] or None
+    except (ValueError, TypeError):
         return None

@@ -16,7 +16,7 @@ from velodrome.contracts import Json, Model, events_of
 from velodrome.errors import ModelError, blame
 from velodrome.records.events import ENDS, EventConverter
 from velodrome.responses_api_models.anthropic_messages import blocks, message_from_response
-from velodrome.serving.apps.event_stream import Event
+from velodrome.serving.apps.streams import Event
 
 # Kind of block -> the field that its deltas fill, and what they are called.
 _FILLED = {

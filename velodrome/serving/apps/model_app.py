@@ -18,27 +18,10 @@ from velodrome.records.task import request_flaw
 from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
-from velodrome.serving.apps.choices import all_of, number_of_choices, one_completion, requests_of
-from velodrome.serving.apps.event_stream import Event, chat_events, response_events
 from velodrome.serving.apps.message_events import message_events
-from velodrome.serving.apps.routes import EVENTS, JSON, OBJECT, BadRequest, get, json_response, post, read_json
-from velodrome.serving.apps.server_sent import streamed, while_wanted
+from velodrome.serving.apps.routes import BadRequest, get, json_response, post, read_json
+from velodrome.serving.apps.streams import Event, chat_events, response_events, streamed, while_wanted
 from velodrome.serving.apps.web_app import timed
-
-_INPUT: Json = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": OBJECT}]}
-REQUEST: Json = {"type": "object", "required": ["input"], "properties": {"input": _INPUT}}
-_MESSAGES: Json = {
-    "type": "object",
-    "required": ["messages"],
-    "properties": {"messages": {"type": "array", "minItems": 1, "items": OBJECT}},
-}
-_ANTHROPIC: Json = {
-    "type": "object",
-    "required": ["max_tokens", "messages"],
-    "properties": {**_MESSAGES["properties"], "max_tokens": {"type": "integer", "minimum": 1}},
-}
-_MODEL_ID = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-_RESPONSE_ID = {**_MODEL_ID, "name": "response_id"}
 
 
 async def check_request(request: Json) -> None:
@@ -116,29 +99,26 @@ class ServedModel:
         _check_chat(body)
         wants_stream = _wants_stream(body)
         counted = bool(_stream_options(body).get("include_usage"))
-        number = number_of_choices(body)
         try:
-            requests = requests_of(await self.usable(responses_request(body)), number)
+            converted = await self.usable(responses_request(body))
         except ModelError as error:
             raise BadRequest(400, str(error)) from error
         if wants_stream:
-            events = chat_events(self.spoken, requests, counted=counted, name=self.server)
+            events = chat_events(self.spoken, converted, counted=counted, name=self.server)
             return await streamed(request, events, _failed_chunk)
         with blame(ModelError, "model"):
-            responses = await while_wanted(request, all_of([self.spoken.respond(each) for each in requests]))
-            completions = [chat_from_response(self._complete(each, requests[0])) for each in responses]
-            return json_response(one_completion(completions))
+            response = await while_wanted(request, self.spoken.respond(converted))
+            return json_response(chat_from_response(self._complete(response, converted)))
 
 
 def model_routes(served: ServedModel) -> list[Route]:
     """The routes of every dialect."""
-    kinds = (JSON, EVENTS)
     respond = timed(served.server, served.respond)
     return [
         *_list_routes(served.server),
-        post("/v1/responses", respond, "One call, in OpenAI's Responses shape.", body=REQUEST, kinds=kinds),
-        post("/v1/chat/completions", served.chat, "One call, in chat shape.", body=_MESSAGES, kinds=kinds),
-        post(wire.MESSAGES, served.messages, "One call, in Anthropic's shape.", body=_ANTHROPIC, kinds=kinds),
+        post("/v1/responses", respond),
+        post("/v1/chat/completions", served.chat),
+        post(wire.MESSAGES, served.messages),
     ]
 
 
@@ -170,9 +150,9 @@ def _list_routes(server: str) -> list[Route]:
         raise BadRequest(404, "responses are not stored; send the whole conversation as input", param="response_id")
 
     return [
-        get("/v1/models", models, "The model there is."),
-        get("/v1/models/{model:path}", one_model, "The model there is, by its id.", parameters=(_MODEL_ID,)),
-        get("/v1/responses/{response_id}", stored, "404: responses are not stored.", parameters=(_RESPONSE_ID,)),
+        get("/v1/models", models),
+        get("/v1/models/{model:path}", one_model),
+        get("/v1/responses/{response_id}", stored),
     ]
 
 
@@ -184,6 +164,8 @@ def _check_chat(body: Json) -> None:
     shape = body.get("response_format")
     if shape is not None and not isinstance(shape, dict):
         raise BadRequest(400, '"response_format" must be an object', param="response_format")
+    if body.pop("n", None) not in (None, 1):
+        raise BadRequest(400, '"n" must be 1: a request has one answer, so send several', param="n")
     check_flaw(body, "messages")
     for index, message in enumerate(body["messages"]):
         if message.get("role") == "tool" and not isinstance(message.get("tool_call_id"), str):
@@ -194,7 +176,7 @@ def _check_chat(body: Json) -> None:
 def _check_alone(body: Json) -> None:
     """What a Responses request cannot have here."""
     if body.get("n") not in (None, 1):
-        raise BadRequest(400, '"n" is a field of chat requests; a Response is one answer', param="n")
+        raise BadRequest(400, '"n" must be 1: a request has one answer, so send several', param="n")
     if body.get("background"):
         raise BadRequest(400, '"background" is not possible: responses are not stored', param="background")
 

@@ -1,13 +1,22 @@
 """The routes of an environment: `/seed_session`, `/reset` and `/step`, one for each tool, `/verify`, `/close_session`.
 
-A session lives in the worker that opened it. Its cookie says which one that is; a request that reached another worker
-is passed on, so any number of workers can share one port.
+A session lives in the worker that opened it. Its cookie is signed and holds a handle and that worker; a request that
+reached another worker is passed on, so any number of workers can share one port. The worker's own name is new at every
+start, so a cookie from before a crash never means somebody else's session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -17,30 +26,155 @@ from starlette.routing import Route
 
 from velodrome import http
 from velodrome.contracts import Json, Resources, Turns
-from velodrome.errors import CallError, ToolError, VerifyError, blame
+from velodrome.errors import CallError, RolloutError, ToolError, VerifyError, blame, describe
 from velodrome.records.conversation import flaw
 from velodrome.serving import wire
 from velodrome.serving.apps.aggregate import aggregate_route
 from velodrome.serving.apps.routes import (
     JSON,
-    OBJECT,
     TEXT,
     BadRequest,
     Handler,
+    Peers,
     get,
     json_response,
     post,
     read_any,
     read_json,
 )
-from velodrome.serving.apps.sessions import COOKIE, Sessions, Ticket
 from velodrome.serving.apps.web_app import timed
 
-_PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0)
-_VERIFY: Json = {"type": "object", "required": ["response"], "properties": {"response": OBJECT}}
-_REWARD: Json = {"type": "object", "required": ["reward"], "properties": {"reward": {"type": "number"}}}
+Got = TypeVar("Got")
+log = logging.getLogger(__name__)
 
-_STEP: Json = {"type": "object", "required": ["action"], "properties": {"action": {"type": ["string", "object"]}}}
+COOKIE = "velodrome_session"
+SESSION_TTL_S = 6 * 3600.0
+MAX_SESSIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A session: its handle, and the worker (index and start) that holds it."""
+
+    handle: str
+    worker: int
+    start: str
+
+
+class Seal:
+    """Signs and checks tickets with a key that the workers of one server share."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hashlib.blake2b(key, digest_size=32).digest()
+
+    def close(self, ticket: Ticket) -> str:
+        text = f"{ticket.handle}.{ticket.worker}.{ticket.start}"
+        return f"{text}.{self._sign(text)}"
+
+    def open(self, value: str) -> Ticket | None:
+        """The ticket of a cookie value, or None if it was not made with this key."""
+        text, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(text).encode()):
+            return None
+        handle, worker, start = text.rsplit(".", 2)
+        return Ticket(handle, int(worker), start)
+
+    def _sign(self, text: str) -> str:
+        return hashlib.blake2b(text.encode(), key=self._key, digest_size=16).hexdigest()
+
+
+class Sessions:
+    """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
+
+    def __init__(self, resources: Resources, seal: Seal, peers: Peers, ttl_s: float, most: int = MAX_SESSIONS) -> None:
+        self._resources = resources
+        self._seal = seal
+        self._worker = peers.own
+        self._start = secrets.token_hex(8)
+        self._peers = [http.Target(url) for url in peers.urls]
+        self._ttl_s = ttl_s
+        self._most = most
+        self._used: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    async def open(self, task: Json) -> str:
+        if len(self._used) >= self._most:
+            raise BadRequest(
+                503, f"{self._most} sessions are open (max_sessions): close one with /close_session, or wait"
+            )
+        with blame(ToolError, "seed_session"):
+            handle = await self._resources.open(task)
+        self._used[handle] = time.monotonic()
+        return self._seal.close(Ticket(handle, self._worker, self._start))
+
+    def ticket(self, request: Request, *, bearer: bool = False) -> Ticket | None:
+        """The session a request belongs to; None if it brings no cookie, nor, with `bearer`, its value as a token."""
+        value = request.cookies.get(COOKIE)
+        if value is None and bearer:
+            value = request.headers.get("Authorization", "").removeprefix("Bearer ") or None
+        if value is None:
+            return None
+        ticket = self._seal.open(value)
+        if ticket is None:
+            raise BadRequest(401, f"the session {'token' if bearer else 'cookie'} was not made by this server")
+        return ticket
+
+    def handle(self, ticket: Ticket) -> str:
+        """The handle of a session that lives here."""
+        if ticket.start != self._start or ticket.handle not in self._used:
+            raise ToolError("the session is gone: its server was restarted, or it was closed")
+        self._used[ticket.handle] = time.monotonic()
+        return ticket.handle
+
+    async def use(self, ticket: Ticket | None, task: Json, call: Callable[[str], Awaitable[Got]]) -> Got:
+        """The result of a call with the handle of a ticket; without one it has a session of its own."""
+        if ticket is not None:
+            return await call(self.handle(ticket))
+        handle = await self._resources.open(task)
+        try:
+            return await call(handle)
+        finally:
+            await self._resources.close(handle)
+
+    def elsewhere(self, ticket: Ticket | None) -> http.Target | None:
+        """The worker a request must be passed on to, if it is not this one."""
+        if ticket is None or ticket.worker == self._worker or ticket.worker >= len(self._peers):
+            return None
+        return self._peers[ticket.worker]
+
+    async def close(self, ticket: Ticket) -> None:
+        """Forget one session. Handles start over with the worker, so an old one may belong to another session now."""
+        if ticket.start == self._start:
+            await self._close(ticket.handle)
+
+    async def _close(self, handle: str) -> None:
+        if self._used.pop(handle, None) is not None:
+            with blame(ToolError, "close_session"):
+                await self._resources.close(handle)
+
+    async def sweep(self) -> None:
+        """Close sessions that have been idle for too long, from time to time."""
+        while True:
+            await asyncio.sleep(min(self._ttl_s, 60.0))
+            limit = time.monotonic() - self._ttl_s
+            for handle in [handle for handle, used in self._used.items() if used < limit]:
+                try:
+                    await self._close(handle)
+                except RolloutError as error:
+                    log.warning("an abandoned session could not be closed: %s", describe(error))
+
+    @asynccontextmanager
+    async def swept(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.sweep())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+_PASS_ON = http.Retry(max_retries=0, timeout_s=3600.0, total_timeout_s=3600.0, rate_limit_timeout_s=0.0)
 
 
 def resources_routes(server: str, resources: Resources, sessions: Sessions, tools: list[Json]) -> list[Route]:
@@ -77,13 +211,13 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
     any_name = timed(server, in_session(sessions, call, read_any))  # wrong arguments are reported to the model
     verified = timed(server, in_session(sessions, verify))
     return [
-        get("/tools", offered, "The tools on offer, as OpenAI function tools.", answer={"type": "array"}),
-        post("/seed_session", timed(server, seed), "Start a session for a task; its cookie comes back."),
-        post("/verify", verified, "A task with its response: the score.", body=_VERIFY, answer=_REWARD),
-        post("/close_session", in_session(sessions, close), "Forget the session of the cookie."),
+        get("/tools", offered),
+        post("/seed_session", timed(server, seed)),
+        post("/verify", verified),
+        post("/close_session", in_session(sessions, close)),
         aggregate_route(),
         *(turn_routes(server, resources, sessions) if isinstance(resources, Turns) else ()),
-        post("/{name}", any_name, kinds=(TEXT,)),
+        post("/{name}", any_name),
     ]
 
 
@@ -104,11 +238,9 @@ def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
         with blame(ToolError, "step"):
             return json_response(await turns.advance(_open(sessions, ticket), action))
 
-    first = "The first observation of the task, in the session of the cookie."
-    then = "What the model did: observation, reward, terminated, truncated, info."
     return [
-        post("/reset", timed(server, in_session(sessions, reset)), first),
-        post("/step", timed(server, in_session(sessions, step)), then, body=_STEP),
+        post("/reset", timed(server, in_session(sessions, reset))),
+        post("/step", timed(server, in_session(sessions, step))),
     ]
 
 

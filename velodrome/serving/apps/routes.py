@@ -1,11 +1,14 @@
-"""A route with its handler and what OpenAPI says of it; JSON in and out; what one request may take.
+"""A route with its handler; JSON in and out; what one request may take; the other workers of the same server.
 
 One parse and one encode per request, no model validation in between: the component checks what its contract asks for.
+A request reaches one worker, and some answers are about all: a question to a peer carries `ALONE`, so that it answers
+for itself. A peer that is silent for too long is left out: one that hangs must not hide the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +18,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from velodrome import http
 from velodrome.contracts import Json
+from velodrome.errors import CallError
 from velodrome.records.task import DEEPEST, can_be_written, is_too_deep
 from velodrome.serving.callers import Callers
 from velodrome.timing.deadline import deadline
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-OBJECT: Json = {"type": "object"}
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
 _LIMITS = "velodrome.limits"
 
@@ -51,26 +55,21 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A handler as Starlette calls it, and its description. `Guard` answers its errors."""
+    """A handler as Starlette calls it. `Guard` answers its errors."""
 
     handle: Handler
-    summary: str
-    body: Json | None = None  # the schema of the request
-    answer: Json = field(default_factory=lambda: OBJECT)
-    kinds: tuple[str, ...] = (JSON,)  # of the answer
-    parameters: tuple[Json, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self.handle(Request(scope, receive, send))
         await response(scope, receive, send)
 
 
-def get(path: str, handle: Handler, summary: str = "", **about: Any) -> Route:
-    return Route(path, Endpoint(handle, summary, **about), methods=["GET"])
+def get(path: str, handle: Handler) -> Route:
+    return Route(path, Endpoint(handle), methods=["GET"])
 
 
-def post(path: str, handle: Handler, summary: str = "", *, body: Json = OBJECT, **about: Any) -> Route:
-    return Route(path, Endpoint(handle, summary, body, **about), methods=["POST"])
+def post(path: str, handle: Handler) -> Route:
+    return Route(path, Endpoint(handle), methods=["POST"])
 
 
 def limit(scope: Scope, limits: RequestLimits) -> None:
@@ -139,3 +138,31 @@ async def _read(request: Request, most: int) -> bytes:
         if not message.get("more_body", False):
             return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
+
+
+ALONE = "x-velodrome-alone"
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The private URLs of all workers, of which this process is number `own`."""
+
+    urls: Sequence[str] = ()
+    own: int = 0
+    token: str | None = None
+
+    async def ask(self, path: str, *, patience_s: float = 1.0) -> dict[int, bytes | None]:
+        """The answer of every other worker to a GET, by its number; None for one that gives no answer."""
+        once = http.Retry(max_retries=0, timeout_s=patience_s, total_timeout_s=patience_s)
+        headers = {ALONE: "yes"} | ({"Authorization": f"Bearer {self.token}"} if self.token is not None else {})
+        others = {number: url for number, url in enumerate(self.urls) if number != self.own}
+        targets = [http.Target(url.rstrip("/") + path, headers) for url in others.values()]
+        answers = await asyncio.gather(*(_ask(target, once) for target in targets))
+        return dict(zip(others, answers, strict=True))
+
+
+async def _ask(peer: http.Target, once: http.Retry) -> bytes | None:
+    try:
+        return (await http.shared().get(peer, once)).body
+    except CallError:
+        return None

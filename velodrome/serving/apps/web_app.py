@@ -24,10 +24,8 @@ from velodrome.contracts import Json
 from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
 from velodrome.serving.apps.measures import CORE, Core, Measures
-from velodrome.serving.apps.openapi import description_routes
 from velodrome.serving.apps.routes import (
     JSON,
-    TEXT,
     BadRequest,
     Endpoint,
     Handler,
@@ -97,10 +95,7 @@ def make_app(
     async def report(request: Request) -> Response:
         return json_response(status.report())
 
-    health = "Whether the server is well, and since when."
-    numbers = get(METRICS, measures.report, "Numbers for Prometheus, of all workers.", kinds=(TEXT,))
-    every = [*routes, get("/", report, health), get("/health", report, health), numbers]
-    every += description_routes(status.name, f"{status.kind}: {status.implementation}", list(every), tools)
+    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.report)]
     measures.identify(status.kind, status.implementation)
     measures.declare(*(route.path for route in every if "{" not in route.path))
     measures.declare(*(f"/{tool['name']}" for tool in tools))
@@ -206,7 +201,7 @@ def error_response(error: VelodromeError, limits: RequestLimits) -> Response:
 def _no_route(scope: Scope, error: HTTPException) -> Response:
     asked = f"{scope['method']} {scope['path']}"
     if error.status_code != _NOT_ALLOWED:
-        return plain_response(error.status_code, f"{asked}: no such route (/docs lists those there are)")
+        return plain_response(error.status_code, f"{asked}: no such route")
     methods = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
     return plain_response(_NOT_ALLOWED, f"{asked}: only with {methods}", headers={"Allow": methods})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -27,6 +28,9 @@ class ProfilingOptions(Settings):
     profiling_enabled: bool = Field(False, description="measure every function while it runs")
     profiling_results_dirpath: FilePath | None = Field(
         None, description="the folder for profiles; required with profiling_enabled"
+    )
+    profiling_clock: Literal["cpu", "wall"] = Field(
+        "cpu", description="cpu for code that computes, wall for code that waits"
     )
     profiling_save_every_s: Amount = Field(5.0, description="seconds between two saves of a profile")
 

@@ -1,7 +1,7 @@
 """`velo run`: every server of a configuration, each in its own processes, and none left when it ends.
 
-The supervisor answers no requests. It holds the listening sockets, sends each worker its settings through a pipe, and
-sends the head the state of all servers. A worker whose pipe ends stops: the supervisor is gone.
+The supervisor answers no requests. It holds the listening sockets, sends each worker its settings, and sends the head
+the state of all servers. Workers end with the supervisor, however it ends (`velodrome/children.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ import orjson
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ServerError
 from velodrome.serving.connect import early_mistakes
-from velodrome.serving.process.channel import HEAD, Brief
-from velodrome.serving.process.child import Child
+from velodrome.serving.process.brief import HEAD, Brief
 from velodrome.serving.process.listen import (
     LOOPBACK,
     TOKEN_VARIABLE,
@@ -39,11 +38,13 @@ from velodrome.serving.process.listen import (
     server_token,
 )
 from velodrome.serving.process.options import ServingOptions
+from velodrome.serving.process.server_process import ServerProcess
 from velodrome.serving.profiling import claimed
 from velodrome.settings import Config, Instance
 from velodrome.settings import secrets as config_secrets
 from velodrome.settings.masking import MIN_INSIDE
 from velodrome.settings.names import AGENTS, MODELS, RESOURCES
+from velodrome.settings.values import MOST_WORKERS
 from velodrome.timing.stop_signals import on_stop_signal
 
 _KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
@@ -58,7 +59,7 @@ class Server:
     shared: socket.socket
     private: list[socket.socket]
     key: str = field(default_factory=lambda: secrets.token_hex(32))
-    children: list[Child] = field(default_factory=list)
+    children: list[ServerProcess] = field(default_factory=list)
     lives: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -177,8 +178,8 @@ class Supervisor:
         settings = instance.settings
         what = f"{instance.source}: {instance.name}" if instance.source else instance.name
         workers = settings.get("num_workers") or self.options.num_workers
-        if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= 256:
-            raise InputError(f"{what}: num_workers is a whole number from 1 to 256, not {workers!r:.80}")
+        if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+            raise InputError(f"{what}: num_workers is a whole number from 1 to {MOST_WORKERS}, not {workers!r:.80}")
         host, port = checked_address(what, settings.get("host") or self.options.default_host, settings.get("port"), 0)
         shared = listening(what, host, port, self._token)
         return Server(instance, host, shared, [listening(what, LOOPBACK, 0, None) for _ in range(workers)])
@@ -214,7 +215,7 @@ class Supervisor:
     def _launch(self, server: Server, environment: dict[str, str], began: float) -> None:
         name, workers = server.instance.name, len(server.private)
         for index, sock in enumerate(server.private):
-            child = Child(
+            child = ServerProcess(
                 label=name if workers == 1 else f"{name} worker {index}",
                 log=self.options.log_dir / (re.sub(r"[^\w.-]", "_", name) + ".log"),
                 private=sock.getsockname()[:2],
@@ -254,7 +255,7 @@ class Supervisor:
             verbose=logging.getLogger().isEnabledFor(logging.INFO),
             profiles=None if self._profiles is None else str(self._profiles),
             config_yaml=self._config_yaml() if instance.kind == HEAD else "",
-        ).line()
+        ).encoded()
 
     def _config_yaml(self) -> str:
         """The configuration with every server's address in its block, as NeMo Gym's clients want it; secrets masked."""
@@ -292,7 +293,7 @@ class Supervisor:
         hurry.cancel()
         for server in self.servers.values():
             for child in server.children:
-                child.stop(signal.SIGKILL)
+                child.stop(now=True)
         await asyncio.gather(*(life for server in self.servers.values() for life in server.lives))
 
 

@@ -1,6 +1,7 @@
-"""One worker process of one server: `python -m velodrome.serving.process.worker_main NAME`, with its settings on stdin.
+"""One worker process of one server: a child of the supervisor (`velodrome/children.py`), which sends it its `Brief`.
 
-It ends when the supervisor stops it, and also when the supervisor has died, however that happened.
+What the component prints goes to the log, without secrets. The head also receives the state of all servers, one frame
+per change. A worker that refuses its settings sends the reasons.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import contextlib
 import gc
 import io
 import logging
-import os
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+import orjson
+
+from velodrome.children import ParentChannel, read_frame
+from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.serving.process.channel import HEAD, Brief, Channel
+from velodrome.forks import keep_socket_alone
+from velodrome.serving.process.brief import HEAD, Brief
 from velodrome.settings import Config, mask_text
 from velodrome.settings.masking import secrets_in
 
@@ -31,17 +35,12 @@ if TYPE_CHECKING:
 
     from velodrome.serving.profiling import ProcessProfile
 
-ORPHAN_GRACE_S = 3.0
 GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
 
-_orphaned = threading.Event()
 
-
-def main() -> int:
+def main(channel: ParentChannel) -> None:
     """Serve until stopped. The exit code is 2 if the user's configuration cannot be served."""
-    channel = Channel()
-    brief = channel.brief()
-    threading.Thread(target=_await_orphanhood, args=(channel,), daemon=True).start()
+    brief = Brief.decoded(channel.receive() or b"")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     blocks = [each.settings for each in (brief.instance, *brief.blocks.values())]
     secrets = secrets_in({"blocks": blocks, "server_token": brief.token})
@@ -54,17 +53,14 @@ def main() -> int:
         uvloop.run(serve(brief, secrets, channel))
     except InputError as error:
         problems = [mask_text(problem, secrets) for problem in error.problems]
-        channel.refuse(problems)
         for problem in problems:
             sys.stderr.write(f"{problem}\n")
-        return 2
-    finally:
-        if _orphaned.is_set():
-            _end_group()
-    return 0
+        with contextlib.suppress(OSError):  # this is a process that the component forked
+            channel.send(orjson.dumps(problems))
+        sys.exit(2)
 
 
-async def serve(brief: Brief, secrets: frozenset[str], channel: Channel) -> None:
+async def serve(brief: Brief, secrets: frozenset[str], channel: ParentChannel) -> None:
     """Make the component and its app, answer on both sockets until SIGTERM, and close what was made."""
     from starlette.middleware.cors import CORSMiddleware
 
@@ -93,13 +89,7 @@ def _sockets(brief: Brief) -> list[socket.socket]:
     sockets = [socket.socket(fileno=number) for number in brief.sockets]
     for sock in sockets:
         sock.set_inheritable(False)
-
-    def close_all() -> None:
-        for sock in sockets:
-            with contextlib.suppress(OSError):  # closed in the process that forked this one
-                os.close(sock.detach())
-
-    os.register_at_fork(after_in_child=close_all)
+        keep_socket_alone(sock)
     return sockets
 
 
@@ -110,14 +100,20 @@ def _profile(brief: Brief) -> ProcessProfile | None:
     from velodrome.serving.profiling import ProcessProfile
     from velodrome.timing.profiles import Profiles
 
-    profiles, every_s = Profiles(Path(brief.profiles), brief.instance.name), brief.options.profiling_save_every_s
-    return ProcessProfile(profiles, worker=brief.index, workers=len(brief.peers), every_s=every_s)
+    options = brief.options
+    return ProcessProfile(
+        Profiles(Path(brief.profiles), brief.instance.name),
+        clock=options.profiling_clock,
+        worker=brief.index,
+        workers=len(brief.peers),
+        every_s=options.profiling_save_every_s,
+    )
 
 
 async def _app(
     brief: Brief,
     secrets: frozenset[str],
-    channel: Channel,
+    channel: ParentChannel,
     profile: ProcessProfile | None,
     closing: contextlib.AsyncExitStack,
 ) -> ASGIApp:
@@ -134,7 +130,10 @@ async def _app(
     if own.kind == HEAD:
         from velodrome.serving.apps.head_app import head_app
 
-        return head_app(status, channel.servers, brief.config_yaml, limits)
+        servers: list[Json] = []
+        following = asyncio.create_task(_follow(channel, servers))
+        closing.callback(following.cancel)
+        return head_app(status, lambda: servers, brief.config_yaml, limits)
     from velodrome.serving.connect import Components, Servers
     from velodrome.serving.hosting import server_app
 
@@ -155,6 +154,13 @@ async def _app(
         max_sessions=options.max_sessions,
         profile=profile,
     )
+
+
+async def _follow(channel: ParentChannel, servers: list[Json]) -> None:
+    """Keep the list of servers as the supervisor last sent it."""
+    reader, _ = await asyncio.open_unix_connection(sock=channel.socket)
+    while (frame := await read_frame(reader)) is not None:
+        servers[:] = orjson.loads(frame)
 
 
 class Masked(io.TextIOBase):
@@ -190,24 +196,3 @@ class Masked(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
-
-
-def _await_orphanhood(channel: Channel) -> None:
-    """When the supervisor is gone, stop gently, and soon not gently."""
-    while channel.wait():
-        pass
-    _orphaned.set()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(ORPHAN_GRACE_S)
-    _end_group()
-
-
-def _end_group() -> None:
-    """End this process with everything it started."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,14 +20,14 @@ class EnvKind(NamedTuple):
     names: str  # what its names look like
     module: str  # has make(settings), with `pictures` too if it `draws`, and make_teacher(env) if `teacher`
     extra: str  # installs what the module imports
-    agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment can tell
+    agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment knows
     teacher: bool = False
-    draws: bool = False  # pictures, if they are asked for: some environments are slower then
+    draws: bool = False  # pictures on request: some environments are slower then
     unused: tuple[str, ...] = ()  # settings without effect
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
 
-_STEPPED = ("options", "action_repeat", "workers")  # settings of environments that are stepped one by one
+_STEPPED = ("options", "frame_stack", "action_repeat", "workers")  # settings of Gymnasium's environments
 _HERE = "velodrome.training.envs"
 MEMORY, LONGEST_MEMORY = "memory:", 1000
 KINDS = {
@@ -44,14 +44,6 @@ KINDS = {
         f"{_HERE}.gymnasium_env",
         "train",
         lambda _: 1,
-        draws=True,
-        unused=("agents", "max_steps", "notes"),
-    ),
-    "pettingzoo": EnvKind(
-        "pettingzoo:<module>",
-        f"{_HERE}.pettingzoo_env",
-        "pettingzoo",
-        lambda _: None,
         draws=True,
         unused=("agents", "max_steps", "notes"),
     ),
@@ -94,19 +86,19 @@ def hub_size(name: str) -> int | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Why there is no environment of this name, as far as the name tells."""
+    """Why there is no environment of this name, judged by the name alone."""
     size, (kind, _, rest) = hub_size(name), name.partition(":")
     if size is not None:
         fits = hub_rules.MIN_SIZE <= size <= hub_rules.MAX_SIZE
         return None if fits else f"{name}: the size is from {hub_rules.MIN_SIZE} to {hub_rules.MAX_SIZE}"
-    if rest and kind in ("gymnasium", "pettingzoo", "mettagrid"):
+    if rest and kind in ("gymnasium", "mettagrid"):
         return None
     if rest and name.startswith(MEMORY):
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
     digits = re.sub(r"[^0-9]", "", name) or "30"
     if rest:
-        guess = hint(kind, ("gymnasium", "pettingzoo", "mettagrid", "memory"), cutoff=0.4).replace('"?', f':{rest}"?')
+        guess = hint(kind, ("gymnasium", "mettagrid", "memory"), cutoff=0.4).replace('"?', f':{rest}"?')
     elif re.search(r"-v[0-9]+$", name):
         guess = f'; did you mean "gymnasium:{name}"?'
     else:

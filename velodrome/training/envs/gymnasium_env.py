@@ -1,17 +1,14 @@
 """Gymnasium environments behind our interface.
 
 Ours start the next episode in the step that ended the last. A vector environment that can do that too is used as a
-whole; Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one.
-
-A mask of the actions is the observation's key `action_mask`, else that of the info, else what the method
-`action_masks` returns.
+whole; Gymnasium's default, a step later, would add an idle step to every episode. All others are stepped one by one,
+here or in worker processes.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
-from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -24,27 +21,22 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.env_arrays import EnvArrays
+from velodrome.training.envs.env_arrays import ResetOnly, allocate_arrays
+from velodrome.training.envs.gymnasium_members import EnvPlan, GymnasiumMember, Members, registered
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
-from velodrome.training.envs.members import EnvPlan
-from velodrome.training.envs.pixel_letters import PALETTE, as_picture, letters_of, plain_picture
-from velodrome.training.envs.reset_only import ResetOnly
-from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader, mask_source
-from velodrome.training.envs.stepped import SteppedEnv, make_runner
+from velodrome.training.envs.pixel_letters import PALETTE, letters_of, plain_picture
+from velodrome.training.envs.spaces import ActionWriter, ObservationReader, mask_source
+from velodrome.training.envs.worker_pool import WorkerPool
 from velodrome.training.settings import EnvSettings
-
-PREFIX = "gymnasium:"
-
-_DRAWN_AT_ONCE = 32  # a vector environment draws all of its environments or none
 
 
 def make(settings: EnvSettings, *, pictures: bool = False) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
     with blame(InputError, where):
-        name = _registered(settings)
+        name = registered(settings)
         try:
-            many = _vectorised(name, settings) if settings.action_repeat == 1 else None
+            many = _vectorised(name, settings) if settings.action_repeat == settings.frame_stack == 1 else None
             if many is not None:
                 return many
             if gymnasium.spec(name).entry_point is None:
@@ -54,44 +46,27 @@ def make(settings: EnvSettings, *, pictures: bool = False) -> VectorEnv:
             if "Box2D" not in str(error):
                 raise
             raise InputError(f'{where}: needs the package "Box2D" (pip install "velodrome[box2d]")') from error
-    return SteppedEnv(spec, make_runner(settings, spec, plan))
-
-
-def make_member(settings: EnvSettings, plan: EnvPlan) -> GymnasiumMember:
-    """One of the environments."""
-    if plan.registered:
-        entry = pickle.loads(plan.registered)
-        gymnasium.registry.setdefault(entry.id, entry)
-    options = {"render_mode": "rgb_array"} if plan.renders else {}
-    env = gymnasium.make(_registered(settings), **{**options, **(settings.options or {})}, disable_env_checker=True)
-    return GymnasiumMember(f"env.name={settings.name}", env, plan.mask, settings.action_repeat)
-
-
-def _registered(settings: EnvSettings) -> str:
-    """The id, after its module has registered it."""
-    module, _, name = settings.name.removeprefix(PREFIX).rpartition(":")
-    if module:
-        import_module(module)
-    return name
+    if settings.workers:
+        return SteppedEnv(spec, WorkerPool(settings, spec, plan))
+    return SteppedEnv(spec, Members(settings, plan, allocate_arrays(spec)))
 
 
 def _probed(settings: EnvSettings, *, pictures: bool) -> tuple[Spec, EnvPlan]:
-    """What only an environment can tell: its spaces, whether it renders (some take no `render_mode`), its mask."""
-    env = gymnasium.make(_registered(settings), **(settings.options or {}), disable_env_checker=True)
+    """What only an environment knows: its spaces, whether it renders (some take no `render_mode`), its mask."""
+    env = gymnasium.make(registered(settings), **(settings.options or {}), disable_env_checker=True)
     try:
         method = env.has_wrapper_attr("action_masks")
         source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
-        member = GymnasiumMember(f"env.name={settings.name}", env, source)
-        spec = Spec(settings.name, settings.num_envs, 1, member.writer.actions, **member.reader.layout_fields())
         renders = pictures and "rgb_array" in env.metadata.get("render_modes", ())
-        return spec, EnvPlan(__name__, renders, source, _portable(settings) if settings.workers else b"")
+        plan = EnvPlan(renders, source, _portable(settings) if settings.workers else b"")
+        return GymnasiumMember(settings, env, source).spec(settings), plan
     finally:
         env.close()
 
 
 def _portable(settings: EnvSettings) -> bytes:
     """Gymnasium's entry of an id, for workers: a recipe's own file, or a notebook, may have made it."""
-    entry = gymnasium.spec(_registered(settings))
+    entry = gymnasium.spec(registered(settings))
     module = sys.modules.get(getattr(entry.entry_point, "__module__", ""))
     alone = module is not None and PathFinder.find_spec(module.__name__.partition(".")[0]) is None
     try:
@@ -108,51 +83,33 @@ def _portable(settings: EnvSettings) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-class GymnasiumMember:
-    """One environment of Gymnasium's."""
+class SteppedEnv(ResetOnly):
+    """Environments that are stepped one by one, here or in worker processes."""
 
-    def __init__(self, where: str, env: gymnasium.Env[Any, Any], source: MaskSource | None, repeat: int = 1) -> None:
-        without = MASK if source == "observation" else None
-        self.reader = ObservationReader(where, env.observation_space, without)
-        self.writer = ActionWriter(where, env.action_space, masked=source is not None)
-        self._env = env
-        self._repeat = repeat
-        self._source = source
-        self._mask = MaskReader(where, self.writer.actions)
+    def __init__(self, spec: Spec, runner: Members | WorkerPool) -> None:
+        super().__init__(spec, runner.arrays)
+        self.action_names: list[str] = []  # unknown
+        self.palette = PALETTE
+        self._runner = runner
 
-    def reset(self, seed: int, rows: EnvArrays) -> None:
-        self._show(*self._env.reset(seed=seed), rows)
+    def reset(self, seed: int) -> None:
+        self._begin_counting()
+        self._runner.reset(np.random.SeedSequence(seed).generate_state(self.spec.num_envs).tolist())
 
-    def step(self, rows: EnvArrays) -> None:
-        action, total = self.writer.write(rows.actions[0]), 0.0
-        for _ in range(self._repeat):
-            obs, reward, terminal, truncated, info = self._env.step(action)
-            total += float(reward)
-            if terminal or truncated:
-                break
-        rows.rewards[:], rows.terminals[:], rows.truncations[:] = total, terminal, truncated
-        if terminal or truncated:
-            self.reader.write(obs, rows.final_obs[0])
-            obs, info = self._env.reset()
-        self._show(obs, info, rows)
+    def step(self, actions_N: Array) -> None:
+        self._runner.arrays.actions[:] = actions_N
+        self._runner.step()
+        self._count()
 
-    def _show(self, obs: Any, info: dict[str, Any], rows: EnvArrays) -> None:
-        self.reader.write(obs, rows.obs[0])
-        if self._source == "observation":
-            self._mask.write(obs[MASK], rows.action_mask[0])
-        elif self._source == "info":
-            self._mask.write(info[MASK], rows.action_mask[0])
-        elif self._source == "method":
-            self._mask.write(self._env.get_wrapper_attr("action_masks")(), rows.action_mask[0])
+    def letters(self, env: int) -> NDArray[np.uint8]:
+        picture = self.picture(env)
+        return letters_of(plain_picture(self.spec, self.obs[env]) if picture is None else picture)
 
-    def picture(self) -> NDArray[np.uint8] | None:
-        try:
-            return as_picture(self._env.render()) if self._env.render_mode == "rgb_array" else None
-        except gymnasium.error.Error:  # its renderer is not installed
-            return None
+    def picture(self, env: int) -> NDArray[np.uint8] | None:
+        return self._runner.picture(env)
 
     def close(self) -> None:
-        self._env.close()
+        self._runner.close()
 
 
 def _vectorised(name: str, settings: EnvSettings) -> GymnasiumVector | None:
@@ -172,7 +129,7 @@ def _vectorised(name: str, settings: EnvSettings) -> GymnasiumVector | None:
 
 
 class GymnasiumVector(ResetOnly):
-    """A vector environment of Gymnasium's."""
+    """A vector environment of Gymnasium's. It draws no pictures: only all of its environments together could."""
 
     def __init__(self, settings: EnvSettings, envs: GymnasiumVectorEnv) -> None:
         where = f"env.name={settings.name}"
@@ -185,9 +142,6 @@ class GymnasiumVector(ResetOnly):
         self._theirs = blame(InputError, where)  # for anything raised by their code
         self.action_names: list[str] = []  # unknown
         self.palette = PALETTE
-        self._pictures: Any = None  # of all environments, drawn once per step
-        if settings.num_envs <= _DRAWN_AT_ONCE and "rgb_array" in envs.metadata.get("render_modes", ()):
-            envs.unwrapped.render_mode = "rgb_array"
 
     def reset(self, seed: int) -> None:
         self._begin_counting()
@@ -205,20 +159,11 @@ class GymnasiumVector(ResetOnly):
                 self._reader.write(infos["final_obs"][e], self.final_obs[e])
 
     def _show(self, seen_N: Any) -> None:
-        self._pictures = None
         for seen, row in zip(seen_N, self.obs, strict=True):
             self._reader.write(seen, row)
 
     def letters(self, env: int) -> NDArray[np.uint8]:
         return letters_of(plain_picture(self.spec, self.obs[env]))
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        try:
-            if self._pictures is None and self._envs.unwrapped.render_mode == "rgb_array":
-                self._pictures = self._envs.render()
-            return None if self._pictures is None else as_picture(self._pictures[env])
-        except gymnasium.error.Error:  # its renderer is not installed
-            return None
 
     def close(self) -> None:
         self._envs.close()

@@ -65,7 +65,6 @@ class Spec:
     codes: int = 0
     features: int = 0
     images: tuple[tuple[int, int, int], ...] = ()  # channels, height, width
-    leavers: bool = False  # an agent may leave before the end of an episode: `alive` says who is there
 
     @property
     def total(self) -> int:
@@ -92,7 +91,6 @@ class VectorEnv(Protocol):
     terminals: NDArray[np.bool_]  # N: the episode ended here by its own rules
     truncations: NDArray[np.bool_]  # N: it was truncated here; final_obs is its last observation
     action_mask: NDArray[np.bool_] | None  # N x actions.width: what is allowed now; None unless `actions.masked`
-    alive: NDArray[np.bool_] | None  # N: whose action counts now; None unless `spec.leavers`
     final_obs: Array  # N x obs_shape, good where an episode ended in the last step
     palette: dict[str, str]  # the colour of every letter, #rrggbb
     action_names: list[str]  # empty if unknown

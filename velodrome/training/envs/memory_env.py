@@ -1,7 +1,7 @@
 """A task that needs memory: a cue at the first step, a corridor of noise, then a choice that must match the cue.
 
 What is shown at the choice does not depend on the cue, and no action before the choice has an effect. So an agent
-that remembers nothing is right once in `CUES` times, whatever it does. Everything is a function of the seed and the
+without memory is right once in `CUES` times. Everything is a function of the seed and the
 count of steps; all episodes start and end together.
 """
 
@@ -41,7 +41,6 @@ class MemoryEnv:
         self.terminals: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.truncations: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.action_mask: NDArray[np.bool_] | None = None
-        self.alive: NDArray[np.bool_] | None = None
         self._clock = np.zeros(2, np.int64)  # the seed, and steps since the reset
         self._cues_E = np.zeros(num_envs, np.int64)
         self._returns: list[NDArray[np.float32]] = []  # of episodes that ended

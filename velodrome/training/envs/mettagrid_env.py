@@ -1,7 +1,7 @@
 """mettagrid's simulation behind our interface, with its tokens laid out as planes.
 
-An agent is shown up to some hundreds of tokens (place, feature, value). Each kind of object and each action is a plane
-of its own, 255 where it is; every other feature is one plane, on a scale on which small counts differ most:
+An agent is shown up to some hundreds of tokens (place, feature, value). Each kind of object and each action has its
+plane, 255 where it is; every other feature is one plane, on a scale on which small counts differ most:
 32 * log2(1 + value). What has no place (the last reward) is in the middle, with the agent.
 A simulation has no state to save, so environments are reset at checkpoints, as with Gymnasium's.
 """
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
+from velodrome.training.compiled import kernel
+from velodrome.training.envs.env_arrays import ResetOnly
 from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
 from velodrome.training.envs.interface import ActionSpace, Array, Spec
-from velodrome.training.envs.reset_only import ResetOnly
-from velodrome.training.kernels.compiled import kernel
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "mettagrid:"

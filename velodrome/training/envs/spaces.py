@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from gymnasium import Env
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatdim, flatten
 from numpy.typing import NDArray
 
@@ -154,18 +155,26 @@ class ActionWriter:
 class MaskReader:
     """Writes which options an environment allows: an array over all of them, or one per choice."""
 
-    def __init__(self, where: str, actions: ActionSpace) -> None:
-        self._where = where
+    def __init__(self, where: str, actions: ActionSpace, source: MaskSource | None, env: Env[Any, Any]) -> None:
+        self._where, self._source, self._env = where, source, env
         self._width = actions.width
         self._starts = np.concatenate(([0], np.cumsum(actions.sizes)[:-1]))
 
-    def write(self, mask: Any, row: NDArray[np.bool_]) -> None:
-        """Write it into a row of booleans; each choice needs an option."""
+    def write(self, obs: Any, info: Mapping[str, Any], row: NDArray[np.bool_]) -> None:
+        """Write the mask of this moment into a row of booleans; each choice needs an option."""
+        if self._source is None:
+            return
+        if self._source == "info" and MASK not in info:
+            raise InputError(f'{self._where}: the info of this observation has no "{MASK}"')
+        if self._source == "method":
+            mask = self._env.get_wrapper_attr("action_masks")()
+        else:
+            mask = (obs if self._source == "observation" else info)[MASK]
         parts = [np.ravel(part) for part in mask] if isinstance(mask, list | tuple) else [np.ravel(mask)]
-        given = np.concatenate(parts)
-        if given.size != self._width:
-            raise InputError(f"{self._where}: its action_mask has {given.size} entries for {self._width} actions")
-        row[:] = given
+        allowed = np.concatenate(parts)
+        if allowed.size != self._width:
+            raise InputError(f"{self._where}: its action_mask has {allowed.size} entries for {self._width} actions")
+        row[:] = allowed
         if not np.logical_or.reduceat(row, self._starts).all():
             raise InputError(f"{self._where}: its action_mask allows no action")
 

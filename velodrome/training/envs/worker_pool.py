@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from velodrome.children import ParentChannel, child_command, how_ended
 from velodrome.errors import InputError, TrainError
-from velodrome.training.envs.env_arrays import allocate_arrays
+from velodrome.forks import close_alone, keep_alone
+from velodrome.training.envs.env_arrays import Allocate, allocate_arrays
+from velodrome.training.envs.gymnasium_members import EnvPlan, Members
 from velodrome.training.envs.interface import Array, Spec
-from velodrome.training.envs.members import EnvPlan, InProcess, make_members
 from velodrome.training.settings import EnvSettings
 
 _TARGET = "velodrome.training.envs.worker_pool:serve"
@@ -47,7 +48,7 @@ class WorkerPool:
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             with _new_memory(spec) as memory:
-                self.arrays = allocate_arrays(spec, _Arena(mmap.mmap(memory, 0)))
+                self.arrays = allocate_arrays(spec, _arrays_in(mmap.mmap(memory, 0)))
                 for share in self._shares:
                     self._workers.append(_EnvWorker(memory, (plain, spec, plan, share)))
             self._answers()
@@ -99,6 +100,7 @@ class _EnvWorker:
 
     def __init__(self, memory: int, init: tuple[Any, ...]) -> None:
         lifeline, self._lifeline = os.pipe()
+        keep_alone(self._lifeline)
         mine, theirs = socket.socketpair()
         fds = (theirs.fileno(), lifeline, memory)
         try:
@@ -111,7 +113,7 @@ class _EnvWorker:
             )
         except BaseException:
             mine.close()
-            os.close(self._lifeline)
+            close_alone(self._lifeline)
             raise
         finally:
             theirs.close()
@@ -132,7 +134,7 @@ class _EnvWorker:
     def hang_up(self) -> None:
         """Its next request is the end of requests."""
         with contextlib.suppress(OSError):  # it is gone
-            self._channel.socket.shutdown(socket.SHUT_RDWR)  # also if a process that somebody forked has it open
+            self._channel.socket.shutdown(socket.SHUT_RDWR)  # also if a forked process has it open
         self._channel.socket.close()
 
     def wait(self, grace_s: float) -> int:
@@ -146,47 +148,44 @@ class _EnvWorker:
             if self._lifeline >= 0:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)  # what it may have started
-                os.close(self._lifeline)
+                close_alone(self._lifeline)
                 self._lifeline = -1
 
 
-class _Arena:
-    """Hands out arrays in one memory, one after another; without a memory it only counts."""
+def _arrays_in(memory: mmap.mmap) -> Allocate:
+    """Places arrays in one memory, one after another."""
+    start = 0
 
-    def __init__(self, memory: mmap.mmap | None = None) -> None:
-        self.size = 0
-        self._memory = memory
+    def allocate(shape: tuple[int, ...], dtype: str) -> Array:
+        nonlocal start
+        array: Array = np.ndarray(shape, dtype, memory, start)
+        start += -(-array.nbytes // _ALIGNED) * _ALIGNED
+        return array
 
-    def __call__(self, shape: tuple[int, ...], dtype: str) -> Array:
-        start = -(-self.size // _ALIGNED) * _ALIGNED
-        self.size = start + int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return np.empty(0, dtype) if self._memory is None else np.ndarray(shape, dtype, self._memory, start)
+    return allocate
 
 
 @contextlib.contextmanager
 def _new_memory(spec: Spec) -> Iterator[int]:
     """The number of a file without a name that has room for the arrays."""
-    arena = _Arena()
-    allocate_arrays(spec, arena)
     with contextlib.ExitStack() as undo:
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("velodrome")
             undo.callback(os.close, fd)
         else:
             fd = undo.enter_context(tempfile.TemporaryFile()).fileno()
-        os.ftruncate(fd, arena.size + _ALIGNED)
+        os.ftruncate(fd, sum(array.nbytes + _ALIGNED for array in allocate_arrays(spec, np.empty)))
         yield fd
 
 
 def serve(channel: ParentChannel) -> None:
     """What a worker runs: the environments of its share, until no request comes."""
     memory, settings, spec, plan, share = pickle.loads(channel.receive() or b"")
-    arrays = allocate_arrays(spec, _Arena(mmap.mmap(memory, 0)))
+    arrays = allocate_arrays(spec, _arrays_in(mmap.mmap(memory, 0)))
     os.close(memory)
-    rows = arrays.rows(share[0] * spec.agents, (share[-1] + 1) * spec.agents)
-    runner: InProcess | None = None
+    runner: Members | None = None
     try:
-        runner = InProcess(f"env.name={settings.name}", make_members(settings, plan, len(share)), rows, spec.agents)
+        runner = Members(settings, plan, arrays.rows(share[0], share[-1] + 1))
         answer = b""
     except InputError as error:
         answer = _FAILED + str(error).encode()
@@ -201,7 +200,7 @@ def serve(channel: ParentChannel) -> None:
         runner.close()
 
 
-def _fulfilled(runner: InProcess, request: bytes) -> bytes:
+def _fulfilled(runner: Members, request: bytes) -> bytes:
     if request == _STEP:
         runner.step()
         return b""

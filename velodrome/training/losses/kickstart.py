@@ -10,7 +10,7 @@ from velodrome.training.network.distributions import Distribution
 
 
 class Kickstart(Loss):
-    """`supervised.kickstart_coef` and `supervised.kickstart_steps`. Reports nothing of its own."""
+    """`supervised.kickstart_coef` and `supervised.kickstart_steps`. It reports nothing."""
 
     def __call__(self, batch: Minibatch, policy: Distribution, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
         term = self.term

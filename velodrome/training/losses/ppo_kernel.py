@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from velodrome.training.kernels.compiled import inner, kernel
+from velodrome.training.compiled import inner, kernel
 from velodrome.training.settings import PPOSettings
 
 Floats = NDArray[np.float32]

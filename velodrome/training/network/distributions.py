@@ -49,7 +49,7 @@ class Categorical:
 
     @cached_property
     def _log_probs(self) -> list[Tensor]:
-        with torch.enable_grad():  # whoever asks first may need no gradient, and the next one does
+        with torch.enable_grad():  # the first caller may need no gradient, the next one does
             # down columns: along rows of a few options takes five times as long
             return [part.t().log_softmax(0).t() for part in self._parts()]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from velodrome.errors import InputError
 from velodrome.training.envs.interface import Spec
-from velodrome.training.kernels.cells import add_cells, seen
+from velodrome.training.network.cells import add_cells, seen
 from velodrome.training.settings import PolicySettings
 
 _ENCODERS = {  # the first is what auto takes

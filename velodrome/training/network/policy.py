@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from velodrome.errors import InputError
 from velodrome.training.envs.interface import Spec
-from velodrome.training.machine import lstm_in_half
 from velodrome.training.network.distributions import Categorical, Distribution, Gaussian
 from velodrome.training.network.encoders import linear, make_encoder, make_lstm, make_normalizer
 from velodrome.training.settings import PolicySettings
@@ -26,7 +25,6 @@ class Policy(nn.Module):
         super().__init__()
         self.hidden, self.actions = settings.hidden, spec.actions
         self.recurrent = settings.core == "lstm"
-        self._half_lstm = self.recurrent and lstm_in_half()
         self.normalizer = make_normalizer(settings, spec)
         self.encoder = make_encoder(settings, spec, generator)
         self._activation = torch.tanh_ if spec.layout == "vector" else torch.relu_
@@ -95,15 +93,10 @@ class Policy(nn.Module):
             x_BH = self._activation(self.core(x_BH))
         return self._outputs(x_BH, obs_B)
 
-    def lstm_precision(self, device: torch.device) -> torch.dtype | None:
-        """The precision of the LSTM under mixed precision; None without an LSTM."""
-        if not self.recurrent:
-            return None
-        return torch.bfloat16 if self._half_lstm or device.type != "cpu" else torch.float32
-
-    def _widens(self, x: Tensor) -> bool:
-        """Whether autocast asks for bfloat16 and this CPU has no such LSTM."""
-        return x.device.type == "cpu" and not self._half_lstm and torch.is_autocast_enabled("cpu")
+    @staticmethod
+    def _widens(x: Tensor) -> bool:
+        """Whether an LSTM is computed in float32 although autocast asks for bfloat16: few CPUs have one in bfloat16."""
+        return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
     def _outputs(self, x_BH: Tensor, obs_B: Tensor) -> tuple[Tensor, Tensor]:
         outputs_BO = self.heads(x_BH).float()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -64,15 +65,22 @@ class ResolvedRun:
         return {name: (old.get(name), value) for name, value in new.items() if old.get(name) != value}
 
 
-def names() -> list[str]:
-    """The recipes of this package."""
-    paths = (path.relative_to(HERE).with_suffix("") for path in HERE.rglob("*.py") if not path.name.startswith("_"))
-    return sorted(".".join(path.parts) for path in paths)
+@cache
+def _known() -> dict[str, Callable[..., RunSettings]]:
+    """The recipes of this package: every function in this folder that returns settings, by folder and name."""
+    known = {}
+    for path in sorted(HERE.rglob("[!_]*.py")):
+        parts = path.relative_to(HERE).with_suffix("").parts
+        module = import_module(".".join((__name__, *parts)))
+        for name, value in vars(module).items():
+            if _returns_settings(value) and not name.startswith("_"):
+                known[".".join((*parts[:-1], name))] = value
+    return dict(sorted(known.items()))
 
 
 def listed() -> Iterator[tuple[str, str]]:
     """Every recipe and the first line of its docstring."""
-    for name in names():
+    for name in _known():
         yield name, find(name).text.partition("\n")[0]
 
 
@@ -80,12 +88,11 @@ def find(name: str) -> Recipe:
     """A recipe by its name, or as `file.py`, or as `file.py:function`."""
     if name.endswith(".py") or ".py:" in name:
         return _from_file(name)
-    if name not in names():
+    if name not in _known():
         path = "; a file is given as ./file.py" if "/" in name else ""
-        way = path or hint(name, names(), cutoff=0.4) or "; --list shows them all"
+        way = path or hint(name, _known(), cutoff=0.4) or "; --list shows them all"
         raise InputError(f"no recipe {name!r}{way}")
-    module = import_module(f"{__name__}.{name}")
-    return make_recipe(name, getattr(module, name.rpartition(".")[2]))
+    return make_recipe(name, _known()[name])
 
 
 def resolve(recipe: Recipe, values: Mapping[str, Any], problems: list[str] | None = None) -> ResolvedRun:

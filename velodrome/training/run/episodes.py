@@ -1,16 +1,16 @@
 """Episodes of a trained student as rollouts, one per line of `episodes.jsonl` in the run's folder.
 
-The layouts are those of the evaluation, so the numbers are too. Episodes already in the file are not played again;
-those of the run at an earlier step are moved to another file, with the same keys for `velo compare`.
+The layouts are those of the evaluation, so the numbers are too. Episodes of the run at an earlier step are moved to
+another file, with the same keys for `velo compare`.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ import orjson
 import torch
 from numpy.typing import NDArray
 
-from velodrome.errors import InputError
-from velodrome.records.appender import Appender
-from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
+from velodrome.errors import InputError, StorageError
+from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.records.rollout import SCHEMA, encode, make_rollout
 from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, layout_seed, layouts
@@ -35,14 +34,7 @@ Json = dict[str, Any]
 
 EPISODES, SAMPLED = "episodes.jsonl", "episodes_sampled.jsonl"  # of greedy actions; of sampled ones
 
-_LARGE = (
-    "observations",
-    "pictures",
-    "frames",
-    "rewards",
-    "teacher_actions",
-    "actions",
-)  # left out of a long line in this order
+_LARGE = ("observations", "pictures", "frames")  # left out of a line that is too long, in this order
 _CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
 
 
@@ -55,44 +47,42 @@ def write_episodes(
     step: int,
     most_steps: int = MOST_STEPS,
 ) -> int:
-    """Play until the file has all episodes of the student after `step` agent steps; returns how many were new."""
+    """Write a file of the student's episodes after `step` agent steps, whole or not at all; returns how many.
+
+    A file that has them already stays, which is 0. One of the run at another step is renamed.
+    """
     episodes = settings.output.episodes
-    existing = _existing(path, step)
-    written = 0
-    with closing(Appender(path)) as file:
-        for first in range(0, episodes, AT_ONCE):
-            seed, places = layout_seed(settings, first), range(min(AT_ONCE, episodes - first))
-            wanted = {e for e in places if f"{_layout(settings.env.name, seed, e)}/0" not in existing}
-            if wanted:
+    count, of_step = _existing(path)
+    if of_step == step and count >= episodes:
+        return 0
+    new = path.with_suffix(".new")
+    try:
+        if count and of_step != step:
+            path.replace(path.with_name(f"{path.stem}_{of_step:012d}{path.suffix}"))
+        with new.open("wb") as file:
+            for first in range(0, episodes, AT_ONCE):
                 name = f"evaluation/actions/{first // AT_ONCE}" if first else "evaluation/actions"
                 generator = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
                 with layouts(settings, first, episodes, pictures=True) as (env, advisor):
-                    batch = _EpisodeBatch(settings, env, seed, first, step)
-                    written += batch.play(Student(policy, device, generator), advisor, wanted, file, most_steps)
-        file.refuse_changed()
-    return written
+                    batch = _EpisodeBatch(settings, env, layout_seed(settings, first), first, step)
+                    file.writelines(batch.play(Student(policy, device, generator), advisor, most_steps))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        new.unlink(missing_ok=True)
+    return episodes
 
 
-def _layout(name: str, seed: int, env: int) -> str:
-    return f"{name}.{seed}.{env}"
-
-
-def _existing(path: Path, step: int) -> set[str]:
-    """The keys in the file for this step. A file of another step is renamed."""
-    if not path.exists():
-        return set()
-    steps: dict[str, int] = {}
-    for number, line in read_lines(path):
-        try:
-            meta = orjson.loads(line)["meta"]
-            steps[meta["key"]] = int(meta["policy_step"])
-        except (ValueError, KeyError, TypeError):
-            if line.endswith(b"\n"):  # else it was torn, and is cut off
-                raise InputError(f"{path}:{number}: not an episode of this run; move the file away") from None
-    if step in steps.values() or not steps:
-        return set(steps)
-    path.replace(path.with_name(f"{path.stem}_{max(steps.values()):012d}{path.suffix}"))
-    return set()
+def _existing(path: Path) -> tuple[int, int]:
+    """How many episodes the file has, and the agent step of their policy."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    try:
+        return len(lines), int(orjson.loads(lines[0])["meta"]["policy_step"]) if lines else 0
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}:1: not an episode of this run; move the file away") from None
 
 
 class Recording:
@@ -149,20 +139,17 @@ class _EpisodeBatch:
         self._step = step
         self._spent = {"model": 0.0, "teacher": 0.0, "environment": 0.0}
 
-    def play(
-        self, student: Actor, advisor: TeacherActor | None, wanted: set[int], file: Appender, most_steps: int
-    ) -> int:
-        """Play the first episode of every environment; those wanted are written when they end, or at the step limit."""
+    def play(self, student: Actor, advisor: TeacherActor | None, most_steps: int) -> Iterator[bytes]:
+        """The first episode of every environment as a line, when it ends or at the step limit."""
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
         starts_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
         observations = self._settings.output.episode_observations
         most = self._settings.output.episode_pictures
         recordings = {
             e: Recording(observations=observations, pictures=most if self._first + e < FILMED else 0)
-            for e in sorted(wanted)
+            for e in range(env.spec.num_envs)
         }
         began = clock()
-        written = 0
         env.ended()
         for left in reversed(range(most_steps)):
             start = clock()
@@ -192,11 +179,9 @@ class _EpisodeBatch:
                 over = starts_N[rows].all()
                 if over or not left:
                     one.see((env.final_obs if over else env.obs)[rows])
-                    file.append(self._line(e, recordings.pop(e), numbers.get(e, {}), took_s))
-                    written += 1
+                    yield self._line(e, recordings.pop(e), numbers.get(e, {}), took_s)
             if not recordings:
                 break
-        return written
 
     def _numbers(self, over_N: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
         """The environment's own numbers of the episodes that ended in this step, by environment."""
@@ -207,7 +192,7 @@ class _EpisodeBatch:
     def _line(self, e: int, one: Recording, numbers: Mapping[str, float], took_s: float) -> bytes:
         """One episode as a line. Columns that would make it too long are left out and named."""
         settings, agents = self._settings, self._env.spec.agents
-        layout, length = _layout(self._settings.env.name, self._seed, e), len(one.actions)
+        layout, length = f"{settings.env.name}.{self._seed}.{e}", len(one.actions)
         reward = float(np.mean(np.sum(one.rewards, 0)))
         episode = self._episode(e, one)
         question = f"{settings.env.name}, layout {self._seed}.{e}: {agents} agent{'s' if agents > 1 else ''}"

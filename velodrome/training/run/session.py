@@ -22,9 +22,8 @@ from velodrome.errors import InputError
 from velodrome.training.advantages import RewardScaler
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import VectorEnv
-from velodrome.training.envs.make import make_env, make_teacher
+from velodrome.training.envs.make import fits_into_memory, make_env, make_teacher
 from velodrome.training.losses import Loss, make_loss
-from velodrome.training.machine import kind_of_machine
 from velodrome.training.network.policy import Policy
 from velodrome.training.optimizer import FlatAdam
 from velodrome.training.random_streams import stream, stream_seed
@@ -69,6 +68,8 @@ class Session:
     step: int = 0  # agent steps so far
     epoch: int = 0
     lstm_state: Tensor | None = None  # the student's, for each agent
+    reset_step: int = 0  # of the last reset
+    actions_since_reset: list[NDArray[Any]] | None = None  # if the environment has no state to save
     losses: dict[LossTerm, Loss] = field(default_factory=dict)
     evaluation: dict[str, Any] | None = None  # the last one: its step, its settings, its result
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # best, phase_…: the step and result of its weights
@@ -94,12 +95,10 @@ class Session:
         mask_NA = self.env.action_mask
         return None if mask_NA is None else torch.from_numpy(mask_NA).to(self.device)
 
-    def rewards(self, acted_N: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-        """What is learned from: the rewards of the last step, scaled if that is wanted. `acted_N`: whose they are."""
+    def rewards(self) -> NDArray[np.float32]:
+        """The rewards of the last step, scaled with trainer.normalize_rewards."""
         env = self.env
-        if self.scaler is None:
-            return env.rewards
-        return self.scaler.scaled(env.rewards, env.terminals | env.truncations, acted_N)
+        return env.rewards if self.scaler is None else self.scaler.scaled(env.rewards, env.terminals | env.truncations)
 
     def loss(self, term: LossTerm) -> Loss:
         """The loss of a term, made on first use."""
@@ -118,28 +117,24 @@ class Session:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
-    @property
-    def lstm_precision(self) -> str | None:
-        """The precision of the LSTM under mixed precision; None without either."""
-        dtype = self.policy.lstm_precision(self.device) if self.settings.trainer.mixed_precision else None
-        return None if dtype is None else str(dtype).removeprefix("torch.")
+    def step_env(self, actions_N: NDArray[Any]) -> None:
+        """Step every environment."""
+        self.env.step(actions_N)
+        if self.actions_since_reset is not None:
+            self.actions_since_reset.append(actions_N)
 
-    @property
-    def precision_notes(self) -> list[str]:
-        """Where the precision differs from the request."""
-        why = "this CPU has no LSTM in bfloat16, so that layer is computed in float32"
-        return [f"trainer.mixed_precision=True: {why}"] if self.lstm_precision == "float32" else []
-
-    def reset(self) -> None:
+    def reset(self, step: int | None = None) -> None:
         """Reset every environment and memory, with the seed of this step."""
-        self.env.reset(stream_seed(self.settings.seed, "environment", self.step) % 2**31)
+        self.reset_step = self.step if step is None else step
+        self.env.reset(stream_seed(self.settings.seed, "environment", self.reset_step) % 2**31)
+        self.actions_since_reset = [] if self.env.state() is None else None
         self.starts_N = np.ones(self.agents, np.bool_)
         self.lstm_state = self.policy.initial_state(self.agents)
         if self.scaler is not None:
             self.scaler.reset()
 
     def enter_stage(self) -> None:
-        """The environments of this step of the curriculum, if they are others: made anew, and reset."""
+        """Replace the environments if the curriculum has others at this step."""
         stage = env_at(self.settings, self.step)
         if stage == self.stage:
             return
@@ -156,9 +151,9 @@ class Session:
         kind = "best" if result["greedy"] else "best_sampled"
         highest = self.kept[kind]["evaluation"]["mean_return"] if kind in self.kept else -math.inf
         if result["mean_return"] > highest:
-            self.keep(kind, evaluation=result)
+            self.keep_weights(kind, evaluation=result)
 
-    def keep(self, kind: str, **facts: Any) -> None:
+    def keep_weights(self, kind: str, **facts: Any) -> None:
         """Keep the weights as they are now in a file of their own, beside the checkpoints."""
         self.kept = {**self.kept, kind: {"step": self.step, **facts}}
         state = {"step": self.step, **facts, **self._identity()}
@@ -170,16 +165,21 @@ class Session:
         return {"policy": self.policy.state_dict(), "settings": self.settings.model_dump_json(), "spec": spec}
 
     def save(self) -> Path:
-        """Save a checkpoint. An environment without a state is reset here, now and when resumed."""
+        """Save a checkpoint.
+
+        An environment without a state is reset every `checkpoint_interval` epochs, now and when resumed; at other
+        moments its actions since then are saved, to be repeated.
+        """
         world = self.env.state()
+        resets = world is None and self.epoch % self.settings.trainer.checkpoint_interval == 0
         self.metrics.flush()
-        self.sinks.flush()
         state = {
             "step": self.step,
             "epoch": self.epoch,
             "optimizer": self.optimizer.state_dict(),
             "environment": _tensors(world),
-            "teacher": _tensors(self.teacher.teacher.state() if self.teacher and world is not None else None),
+            "replay": None if world is not None or resets else self._replay_state(),
+            "teacher": _tensors(self.teacher.teacher.state() if self.teacher and not resets else None),
             "scaler": _tensors(self.scaler.state() if self.scaler else None),
             "starts": torch.from_numpy(self.starts_N),
             "lstm_state": self.lstm_state,
@@ -188,17 +188,29 @@ class Session:
             "log": self.metrics.offset,
             "kept": self.kept,
             "phase": phase_at(self.settings, max(min(self.step, self.settings.trainer.total_timesteps) - 1, 0)).name,
-            "machine": kind_of_machine(),
-            "lstm_precision": self.lstm_precision,
             **self._identity(),
         }
         both = (*self.kept.items(), *self.kept_before.items())
         named = [checkpoint.name_of(one["step"], kind) for kind, one in both]
         path = checkpoint.save(self.folder, self.step, state, named)
         self.kept_before = self.kept
-        if world is None:
+        if resets:
             self.reset()
         return path
+
+    def _replay_state(self) -> dict[str, Any]:
+        actions = torch.from_numpy(np.array(self.actions_since_reset))
+        return {"step": self.reset_step, "actions": actions, "obs": torch.from_numpy(self.env.obs.copy())}
+
+    def _replay(self, state: checkpoint.State) -> None:
+        """Bring an environment without a state to where it was: the same seed, the same actions."""
+        self.reset(state["step"])
+        for actions_N in state["actions"].numpy():
+            self.step_env(actions_N)
+        self.env.ended()  # they were reported
+        if not np.array_equal(self.env.obs, state["obs"].numpy(), equal_nan=True):
+            effect = "the run continues, but its weights differ from those of a run that was not stopped"
+            self.say(f"{self.folder}: {self.env.spec.name} does not repeat itself with the same seed: {effect}")
 
     def load(self, state: checkpoint.State) -> None:
         """Resume from a checkpoint."""
@@ -211,16 +223,16 @@ class Session:
         self.account.load(state["account"])
         self.evaluation = state["evaluation"]
         self.kept = self.kept_before = state["kept"]
-        moved = _differences(state.get("machine"), kind_of_machine())
-        if moved:
-            effect = "the run continues, but its weights may differ from those of a run on one machine"
-            self.say(f"{self.folder}: the checkpoint was made on another kind of machine ({moved}): {effect}")
+        replay = state.get("replay")
+        if replay is not None:
+            self._replay(replay)
         if self.scaler is not None:
             self.scaler.load(_arrays(state["scaler"]))
-        if state["environment"] is None:
+        if replay is None and state["environment"] is None:
             self.reset()
             return
-        self.env.load(_arrays(state["environment"]))
+        if replay is None:
+            self.env.load(_arrays(state["environment"]))
         if self.teacher and state["teacher"] is not None:
             self.teacher.teacher.load(_arrays(state["teacher"]))
         self.starts_N = state["starts"].numpy()
@@ -229,7 +241,6 @@ class Session:
     def close(self) -> None:
         """Close everything; a started trace is written."""
         self.tracer.close()
-        self.metrics.close()
         self.sinks.close()
         self.env.close()
 
@@ -243,7 +254,6 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     with ExitStack() as undo:
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
-        undo.callback(metrics.close)
         sinks = Sinks(settings, folder, state["step"] if state else 0, say)
         undo.callback(sinks.close)
         timer = PartTimer(device, profiled=settings.supervised.profiled)
@@ -276,8 +286,6 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         else:
             run.load(state)
         undo.pop_all()
-    if metrics.lost:
-        say(f"{folder / METRICS}: {metrics.lost:,} bytes have disappeared; training does not need them")
     return run
 
 
@@ -291,20 +299,15 @@ def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: P
 
 
 def _policy(settings: RunSettings, env: VectorEnv) -> Policy:
-    try:
+    size = f"policy.hidden={settings.policy.hidden} for {env.spec.obs_shape} numbers and {env.spec.actions.width:,}"
+    with fits_into_memory(f"{size} actions of {env.spec.name}"):
         return Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0))
-    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
-        size = f"policy.hidden={settings.policy.hidden} for {env.spec.obs_shape} numbers and {env.spec.actions.width:,}"
-        raise InputError(f"{size} actions of {env.spec.name}: does not fit into memory; use less") from error
 
 
 def _buffer(settings: RunSettings, env: VectorEnv, device: torch.device, policy: Policy) -> Buffer:
-    steps, size = horizon(settings, env.spec.total), settings.trainer.batch_size
     state, segment = policy.initial_state(1), settings.trainer.bptt_horizon
-    try:
-        return Buffer(steps, env.spec, device, state=state, segment=segment)
-    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
-        raise InputError(f"trainer.batch_size={size}: such a rollout does not fit into memory; use less") from error
+    with fits_into_memory(f"trainer.batch_size={settings.trainer.batch_size}"):
+        return Buffer(horizon(settings, env.spec.total), env.spec, device, state=state, segment=segment)
 
 
 def _device(trainer: TrainerSettings) -> torch.device:
@@ -318,13 +321,6 @@ def _device(trainer: TrainerSettings) -> torch.device:
     ):
         raise InputError("trainer.mixed_precision=True: this GPU has no bfloat16, so it would be slower; leave it off")
     return device
-
-
-def _differences(before: dict[str, str] | None, now: dict[str, str]) -> str:
-    """What differs from the machine of the checkpoint, if the checkpoint names it."""
-    before = now if before is None else before
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} {before.get(name, 'unset')} -> {now.get(name, 'unset')}" for name in names)
 
 
 def _tensors(arrays: dict[str, Any] | None) -> dict[str, Tensor] | None:

@@ -6,19 +6,20 @@ rollouts and updates. Evaluation and checkpoints are counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from velodrome.timing.figures import counted
 from velodrome.timing.percentiles import Quantiles
-from velodrome.timing.report import Line, counted, decimals, rounded_parts, tree
+from velodrome.timing.report import Line, decimals, rounded_parts, tree
 from velodrome.timing.spans import Span
 from velodrome.training import timed
 
 Json = dict[str, Any]
 
 OTHER = "other"
-IN_TEACHER = (timed.RESHAPE, timed.FETCH, timed.KERNELS, timed.BACK)
-IN_ROLLOUT = (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT)
+IN_TEACHER = tuple(f"{timed.TEACHER}/{part}" for part in (timed.RESHAPE, timed.FETCH, timed.KERNELS, timed.BACK))
+IN_ROLLOUT = (timed.STUDENT, timed.TEACHER, timed.STORE, timed.ENVIRONMENT, *IN_TEACHER)
 IN_UPDATE = (timed.ADVANTAGES, timed.MINIBATCH, timed.FORWARD, timed.BACKWARD, timed.OPTIMIZER)
 
 _BAR = "=" * 60
@@ -77,18 +78,6 @@ class PartTimes:
         }
 
 
-def span_sums(tree: Span) -> dict[str, float]:
-    """Seconds by name below a span."""
-    seconds: dict[str, float] = {}
-    pending = [tree]
-    while pending:
-        for child in pending.pop().children:
-            seconds[child.name] = seconds.get(child.name, 0.0) + child.seconds
-            if child.children:
-                pending.append(child)
-    return seconds
-
-
 class TimeAccount:
     """The time of a run. `begin_interval` starts the next table."""
 
@@ -102,8 +91,7 @@ class TimeAccount:
     def add(self, phase: str, agent_steps: int, rollout: Span, update: Span) -> dict[str, float]:
         """Add an epoch; returns its seconds by part."""
         self.rollouts += 1
-        spent = _split("rollout", rollout.seconds, span_sums(rollout), IN_ROLLOUT, IN_TEACHER)
-        spent |= _split("update", update.seconds, span_sums(update), IN_UPDATE, ())
+        spent = _split(rollout, IN_ROLLOUT) | _split(update, IN_UPDATE)
         for times in (self.recent, self.whole):
             for name, seconds in spent.items():
                 times.add(name, seconds)
@@ -149,18 +137,20 @@ class TimeAccount:
         self.apart = dict(state["apart_s"])
 
 
-def _split(
-    whole: str, seconds: float, spent: Mapping[str, float], parts: tuple[str, ...], inner: tuple[str, ...]
-) -> dict[str, float]:
-    """Seconds by part, and the remainder. Parts that did not run are 0, so that means of the same rollouts add up."""
-    split = {whole: seconds}
-    split |= {f"{whole}/{name}": spent.get(name, 0.0) for name in parts}
-    split[f"{whole}/{OTHER}"] = seconds - sum(spent.get(name, 0.0) for name in parts)
-    if inner:
-        split |= {f"{whole}/{timed.TEACHER}/{name}": spent.get(name, 0.0) for name in inner}
-        rest = spent.get(timed.TEACHER, 0.0) - sum(spent.get(name, 0.0) for name in inner)
-        split[f"{whole}/{timed.TEACHER}/{OTHER}"] = rest
-    return split
+def _split(whole: Span, parts: Iterable[str]) -> dict[str, float]:
+    """Seconds by path, and what is in no part. Parts that did not run are 0, so means of the same rollouts add up."""
+    spent = dict.fromkeys((whole.name, *(f"{whole.name}/{part}" for part in parts)), 0.0)
+
+    def add(each: Span, path: str) -> None:
+        spent[path] = spent.get(path, 0.0) + each.seconds
+        for child in each.children:
+            add(child, f"{path}/{child.name}")
+
+    add(whole, whole.name)
+    for path in [whole.name, *({_TEACHER} & spent.keys())]:
+        inside = sum(seconds for each, seconds in spent.items() if each.rpartition("/")[0] == path)
+        spent[f"{path}/{OTHER}"] = spent[path] - inside
+    return spent
 
 
 def _shown_ms(times: PartTimes) -> dict[str, float]:
@@ -174,7 +164,7 @@ def _shown_ms(times: PartTimes) -> dict[str, float]:
     return {path: count / unit for path, count in units.items()}
 
 
-def timing_table(account: TimeAccount, agent_step: int, *, settled: bool) -> str:
+def timing_table(account: TimeAccount, agent_step: int, *, synchronized: bool) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
     times = account.recent
     taught = times.sum_s(_TEACHER) > 0
@@ -187,7 +177,7 @@ def timing_table(account: TimeAccount, agent_step: int, *, settled: bool) -> str
         note = "not asked" if path == _TEACHER and not taught else times.percentiles(path)
         lines.append(Line(_LABELS[path], path.count("/"), shown_ms[path], bottleneck=path == marked, note=note))
     title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines).splitlines()
-    clock = "device synchronized before a clock stops" if settled else "nothing to synchronize on this device"
+    clock = "device synchronized before a clock stops" if synchronized else "nothing to synchronize on this device"
     mean = f"mean of {counted(account.rollouts, 'rollout')} (p50, p95)"
     return "\n".join(
         [_BAR, title, _BAR, *parts, _BAR, f"  {mean}; update {times.mean_ms('update'):.2f} ms each; {clock}"]

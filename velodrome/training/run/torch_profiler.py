@@ -7,7 +7,6 @@ is reported, and training continues.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import time
@@ -21,7 +20,7 @@ import torch
 from torch.autograd import _enable_record_function  # type: ignore[attr-defined]  # for this thread, on and off
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
-from velodrome.timing.report import counted
+from velodrome.timing.figures import counted
 from velodrome.training.settings import ProfilerSettings
 from velodrome.training.timed import PartTimer
 
@@ -106,12 +105,8 @@ class Tracer:
             ending.stop()
         _enable_record_function(True)
         if self._epochs and not self._recorded:
-            settings = self._settings
-            before = f"trainer.profiler.wait_steps={settings.wait_steps} and warmup_steps={settings.warmup_steps}"
-            way = "Smaller ones, a smaller trainer.batch_size or a larger trainer.total_timesteps give a trace"
-            self._say(
-                f"profiler: no trace: there were {counted(self._epochs, 'epoch')}, and {before} come first. {way}"
-            )
+            before = "trainer.profiler.wait_steps and warmup_steps come first; trainer.total_timesteps may be larger"
+            self._say(f"profiler: no trace: there were {counted(self._epochs, 'epoch')}, and {before}")
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -155,10 +150,8 @@ class Tracer:
         self._recorded = True
         suffix = ".json.gz" if self._settings.compress else ".json"
         path = self._folder / f"profiler_trace_{self._next}{suffix}"
-        new = self._folder / "profiler_trace.new.json"
-        packed = new.with_suffix(".gz")
+        new = self._folder / f"profiler_trace.new{suffix}"
         try:
-            new.unlink(missing_ok=True)  # left by a process that was killed
             done.export_chrome_trace(str(new))
             size = new.stat().st_size if new.exists() else 0
             if not size:  # torch does not say why
@@ -170,21 +163,14 @@ class Tracer:
                     f"(trainer.profiler.max_mb={self._settings.max_mb}; fewer active_steps, or with_stack=False)"
                 )
                 return
-            if self._settings.compress:
-                packed.write_bytes(gzip.compress(new.read_bytes(), 6))
-                new.unlink()
-                new = packed
             new.replace(path)
         except OSError as error:
-            for left in (new, packed):
-                with suppress(OSError):
-                    left.unlink(missing_ok=True)
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
             self._say(f"profiler: {path}: the trace cannot be written ({error.strerror or error}); training continues")
             return
         self._next += 1
         self.paths.append(path)
         order = "self_cuda_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
         table = done.key_averages().table(sort_by=order, row_limit=_TOP, max_name_column_width=40)
-        self._say(
-            f"profiler: {path} ({path.stat().st_size / 1e6:.1f} MB; open it in Perfetto or chrome://tracing)\n{table}"
-        )
+        self._say(f"profiler: {path} ({size / 1e6:.1f} MB; open it in Perfetto or chrome://tracing)\n{table}")

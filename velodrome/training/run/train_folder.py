@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from velodrome.errors import InputError, StorageError
+from velodrome.forks import close_alone, keep_alone, lock_holders
 from velodrome.training.settings import RunSettings, leaves
 
 METRICS, SETTINGS, LOCK = "metrics.jsonl", "settings.json", ".lock"
 
 _DIGITS = 8
-_FREE = ("trainer.total_timesteps", "trainer.timing_interval", "supervised.profiled")
+_FREE = ("trainer.total_timesteps", "trainer.timing_interval", "trainer.checkpoint_seconds", "supervised.profiled")
 _FREE_GROUPS = ("evaluator.", "output.", "trainer.profiler.")
-_TRIES = 10
 
 
 def digest(settings: RunSettings) -> str:
@@ -37,18 +37,23 @@ def is_free(name: str) -> bool:
 
 
 def run_folder(settings: RunSettings) -> Path:
-    """Where the run is kept."""
+    """Where the run is kept. With the profiler on, a folder that is not there yet: what is profiled starts afresh."""
     try:
         above = Path(settings.output.train_dir).expanduser()
     except RuntimeError:
         raise InputError(f"output.train_dir={settings.output.train_dir}: there is no such home folder") from None
-    return above / f"{settings.run}_{digest(settings)}"
+    name = digest(settings)
+    path, number = above / f"{settings.run}_{name}", 1
+    while settings.trainer.profiler.enabled and path.exists():
+        number += 1
+        path = above / f"{settings.run}_{number}_{name}"
+    return path
 
 
 @contextmanager
 def held_folder(settings: RunSettings) -> Iterator[Path]:
-    """The run's folder, locked for this process, with `settings.json` in it."""
-    with held(run_folder(settings)) as path:
+    """The run's folder, locked for this process, with `settings.json` in it. An environment may chdir."""
+    with held(run_folder(settings).absolute()) as path:
         _write_settings(path / SETTINGS, settings)
         yield path
 
@@ -56,47 +61,24 @@ def held_folder(settings: RunSettings) -> Iterator[Path]:
 @contextmanager
 def held(path: Path) -> Iterator[Path]:
     """A folder, locked for this process. If it was made for this and nothing was done in it, it is removed."""
-    lock, created = _locked(path)
-    completed = False
+    created, completed = not path.is_dir(), False
     try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = keep_alone(os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be made ({error.strerror or error}); see output.train_dir") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            created, who = False, lock_holders(path / LOCK)
+            raise InputError(f"{path}: another process trains this run{who}; give run= another name, or wait") from None
         yield path
         completed = True
     finally:
         if created and not completed:
             _remove_unused(path)
-        os.close(lock)
-
-
-def _locked(path: Path) -> tuple[int, bool]:
-    """The lock of the folder, and whether the folder was created for it."""
-    for _ in range(_TRIES):  # another process that was refused may be removing the folder
-        try:
-            created = _created(path)
-            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be made ({error.strerror or error}); see output.train_dir") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise InputError(f"{path}: another process trains this run; give run= another name, or wait") from None
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(lock), (path / LOCK).stat()):
-                return lock, created
-        os.close(lock)
-    raise StorageError(f"{path}: cannot be made (it keeps disappearing); see output.train_dir")
-
-
-def _created(path: Path) -> bool:
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:
-        if not path.is_dir():
-            raise
-        return False
-    return True
+        close_alone(lock)
 
 
 def _remove_unused(path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from velodrome.timing.report import counted
 from velodrome.training.run.dashboard import announced
 from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import Phase, phase_at
 from velodrome.training.settings import OutputSettings, ProfilerSettings, RunSettings
 
-_PROBE_S, _MOST_TURNS, _PROBED = 0.3, 50, 4096  # the last: agent steps at once
 _STEPS = 2  # one would leave advantages without a standard deviation
 
 
@@ -46,8 +43,6 @@ def warm_up(run: Session, epoch: Callable[[Session, Phase, int], Any]) -> None:
                 epoch(small_run, phase, _STEPS)
         if settings.trainer.compile:
             _compile(run)
-        if settings.trainer.mixed_precision and run.device.type == "cpu":
-            run.say(precision_line(run))
     run.account.add_apart("kernels", time.perf_counter() - began)
 
 
@@ -75,41 +70,13 @@ def _compile(run: Session) -> None:
     run.optimizer.zero_grad()
 
 
-def _minibatch(run: Session, most: int = 10**9) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the student reads in an update, in the shapes of the run: the current observations, repeated.
-
-    With `most` about so many agent steps, if a minibatch has more.
-    """
+def _minibatch(run: Session) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """What the student reads in an update, in the shapes of the run: the current observations, repeated."""
     length = run.buffer.segment
     segments = run.buffer.horizon * run.agents // length
     columns = -(-segments // -(-segments // max(1, run.settings.trainer.minibatch_size // length)))
-    columns = max(1, min(columns, most // length))
     obs_N, _ = run.inputs()
     rows = torch.arange(length * columns, device=run.device) % len(obs_N)
     state = run.policy.initial_state(columns)
     starts_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
     return obs_N[rows].view(length, columns, *obs_N.shape[1:]), starts_LC, state
-
-
-def precision_line(run: Session) -> str:
-    """How long bfloat16 takes on this CPU, measured in turn with float32. It changes no weight, gradient or stream."""
-    batch = _minibatch(run, most=_PROBED)
-    least_s = {True: inf, False: inf}
-    began = time.perf_counter()
-    for turn in range(_MOST_TURNS):
-        for half in least_s:
-            start = time.process_time()  # other programs do not count
-            with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                outputs_BO, values_B = run.policy.sequence(*batch)
-            torch.autograd.backward(outputs_BO.sum() + values_B.sum())
-            if turn:  # the first is slower
-                least_s[half] = min(least_s[half], time.process_time() - start)
-        if turn and time.perf_counter() - began > _PROBE_S:
-            break
-    run.optimizer.zero_grad()
-    factor = round(least_s[True] / least_s[False], 2)
-    steps = counted(batch[0].shape[:2].numel(), "agent step")
-    line = f"on this CPU bfloat16 takes {factor} times as long as float32"
-    measured = f"measured: forward and backward of {steps}"
-    way = "; trainer.mixed_precision=False is faster" if factor > 1 else ""
-    return f"trainer.mixed_precision=True: {line} ({measured}){way}"

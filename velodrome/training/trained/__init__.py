@@ -1,1 +1,1 @@
-"""A trained policy as a thing: found by name, asked for actions, evaluated, exported and filmed."""
+"""Trained policies: find one by name, act with it, evaluate it, export it."""

@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from velodrome.errors import InputError
 from velodrome.training.envs.interface import Array, Spec
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, ObservationReader, mask_source
 
@@ -22,12 +21,11 @@ class EnvActor:
         self.repeat = repeat
         name = f"gymnasium:{env.spec.id}" if env.spec else type(env.unwrapped).__name__
         method = env.has_wrapper_attr("action_masks")
-        self._source = mask_source(env.observation_space, env.action_space, {}, method=method) if masked else None
-        without = MASK if self._source == "observation" else None
-        self._reader = ObservationReader(name, env.observation_space, without)
+        source = (mask_source(env.observation_space, env.action_space, {}, method=method) or "info") if masked else None
+        self._reader = ObservationReader(name, env.observation_space, MASK if source == "observation" else None)
         self._writer = ActionWriter(name, env.action_space, masked=masked)
-        self._mask = MaskReader(name, self._writer.actions)
-        self._env, self._choose = env, choose
+        self._mask = MaskReader(name, self._writer.actions, source, env)
+        self._choose = choose
         self.spec = Spec(name, 1, 1, self._writer.actions, **self._reader.layout_fields())
 
     def act(
@@ -45,18 +43,8 @@ class EnvActor:
         """
         row = np.empty(self._reader.shape, self._reader.dtype)
         self._reader.write(obs, row)
-        mask = self._allowed(obs, info or {}) if self.spec.actions.masked else None
+        allowed = np.empty(self.spec.actions.width, np.bool_)
+        self._mask.write(obs, info or {}, allowed)
+        mask = allowed if self.spec.actions.masked else None
         action, state = self._choose(row, state, mask=mask, sample=sample, seed=seed)
         return self._writer.write(action), state
-
-    def _allowed(self, obs: Any, info: dict[str, Any]) -> Array:
-        row = np.empty(self.spec.actions.width, np.bool_)
-        if self._source == "observation":
-            self._mask.write(obs[MASK], row)
-        elif self._source == "method":
-            self._mask.write(self._env.get_wrapper_attr("action_masks")(), row)
-        elif MASK in info:
-            self._mask.write(info[MASK], row)
-        else:
-            raise InputError(f'info: expected the info of this observation, with "{MASK}"')
-        return row

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError, blame
-from velodrome.settings.names import hint
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
@@ -34,7 +33,7 @@ _SHOWN = 5  # runs in a message
 
 @dataclass(frozen=True, slots=True)
 class KeptWeights:
-    """A file of weights, the names it can be asked for by, and its evaluation if it was evaluated."""
+    """A file of weights, the names that select it, and its evaluation if it was evaluated."""
 
     path: Path
     step: int
@@ -48,7 +47,7 @@ def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
     if place.is_dir():
         place = _chosen(place, str(which)).path
     elif place.suffix == ".onnx":
-        raise InputError(f"{place}: an exported policy; onnxruntime runs it, and velo policy check looks at it")
+        raise InputError(f"{place}: an exported policy; onnxruntime runs it")
     elif which != LAST:
         raise InputError(f"which={which}: {place} is one file; give the folder of the run, or leave `which` out")
     return read_policy(place)
@@ -60,27 +59,16 @@ def find_run(path: str | Path) -> Path:
         typed = Path(path).expanduser()
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
         return typed
-    pattern = str(typed) if glob.has_magic(str(typed)) else f"{glob.escape(str(typed))}_*"
-    runs = _runs(Path(each) for each in glob.glob(pattern))
-    runs = [each for each in runs if _name_of_run(each) == typed.name] or runs
-    if len(runs) == 1:
-        return runs[0]
-    runs = runs or (_runs(typed.iterdir()) if typed.is_dir() else [])
+    found = typed.iterdir() if typed.is_dir() else typed.parent.glob(f"{glob.escape(typed.name)}_*")
+    runs = sorted(each for each in found if each.is_dir() and checkpoint.checkpoints(each))
+    named = [each for each in runs if each.name.rpartition("_")[0] == typed.name]
+    if len(named) == 1:
+        return named[0]
     if runs:
-        more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
-        raise InputError(f"{path}: which run? {', '.join(map(str, runs[:_SHOWN]))}{more}")
+        raise InputError(f"{path}: which run? {', '.join(map(str, runs[:_SHOWN]))}{' …' if runs[_SHOWN:] else ''}")
     if typed.is_dir():
         raise InputError(f"{path}: has no checkpoint; the first is written after trainer.checkpoint_interval epochs")
-    near = hint(typed.name, [_name_of_run(each) for each in typed.parent.glob("*_*")] if typed.parent.is_dir() else [])
-    raise InputError(f"{path}: no such folder, and no run of that name{near}")
-
-
-def _runs(found: Iterable[Path]) -> list[Path]:
-    return sorted(each for each in found if each.is_dir() and checkpoint.checkpoints(each))
-
-
-def _name_of_run(folder: Path) -> str:
-    return folder.name.rpartition("_")[0]
+    raise InputError(f"{path}: no such folder, and no run of that name")
 
 
 def kept_weights(folder: Path) -> list[KeptWeights]:
@@ -174,5 +162,6 @@ def _read_spec(data: Json) -> Spec:
     def tuples(value: Any) -> Any:
         return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-    fields = {name: tuples(value) for name, value in data.items() if name != "actions"}
+    known = Spec.__dataclass_fields__.keys() - {"actions"}  # a file of an older version may have more
+    fields = {name: tuples(value) for name, value in data.items() if name in known}
     return Spec(actions=ActionSpace(**{name: tuples(value) for name, value in data["actions"].items()}), **fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,7 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.evaluate import choose, evaluate
 from velodrome.training.network.policy import Policy
 from velodrome.training.settings import RunSettings
-from velodrome.training.trained.exported_policy import SUFFIXES, Format, export_policy
-from velodrome.training.trained.videos import FPS, film_episodes
+from velodrome.training.trained.exported_policy import export_policy
 
 if TYPE_CHECKING:  # it needs gymnasium
     from velodrome.training.trained.env_actor import EnvActor
@@ -106,33 +104,16 @@ class TrainedPolicy:
         with cpu_settings(settings.trainer.threads):
             return evaluate(settings, self.network, torch.device("cpu"), step=self.step, episodes=episodes)
 
-    def export(self, path: str | Path, format: Format | None = None) -> Json:
-        """Write a file that takes observations and gives actions: TorchScript (`.pt`) or ONNX (`.onnx`)."""
-        kind = format or SUFFIXES.get(Path(path).suffix)
-        if kind not in SUFFIXES.values():
-            raise InputError(f"{path}: which format? torchscript (.pt) or onnx (.onnx)")
-        return export_policy(
-            self.network, self.spec, self.step, Path(path), "onnx" if kind == "onnx" else "torchscript"
-        )
-
-    def film(self, folder: str | Path, episodes: int = 1, *, fps: int = FPS) -> list[Json]:
-        """Play episodes as an evaluation does and write one mp4 for each; returns their files, returns and lengths."""
-        with cpu_settings(self.settings.trainer.threads):
-            return film_episodes(self.settings, self.network, self.step, Path(folder), episodes, fps)
+    def export(self, path: str | Path) -> Json:
+        """Write an ONNX file that takes observations and gives actions; returns what it takes and gives."""
+        return export_policy(self.network, self.spec, self.step, Path(path))
 
     def refuse_other(self, spec: Spec) -> None:
         """Refuse an environment whose observations or actions are not those of the policy."""
-        for name, what in (("obs_shape", "observations"), ("obs_dtype", "observations of"), ("actions", "actions")):
-            own, other = getattr(self.spec, name), getattr(spec, name)
-            if own != other:
-                raise InputError(
-                    f"{self.path}: a policy for {self.spec.name} ({what} {own}), not {spec.name} ({other})"
-                )
         alike = replace(spec, name=self.spec.name, num_envs=self.spec.num_envs, agents=self.spec.agents)
         if alike != self.spec:
-            raise InputError(
-                f"{self.path}: a policy for {self.spec.name}, whose observations {spec.name} does not have"
-            )
+            what = "actions" if alike.actions != self.spec.actions else "observations"
+            raise InputError(f"{self.path}: a policy for {self.spec.name}; {spec.name} has other {what}")
 
     def _rows(self, obs: ArrayLike) -> tuple[Array, bool]:
         """Observations as the network reads them, and whether there was only one."""
@@ -142,10 +123,7 @@ class TrainedPolicy:
         seen = _numbers("obs", obs)
         single = seen.shape == shape
         if not single and seen.shape[1:] != shape:
-            wanted = _by(shape)
-            raise InputError(
-                f"obs: expected {wanted} or n x {wanted}, as {self.spec.name} shows, not {_by(seen.shape)}"
-            )
+            raise InputError(f"obs: expected shape {shape} or (n, *{shape}), as {self.spec.name}, not {seen.shape}")
         rows = seen.astype(dtype)
         if dtype == np.uint8 and not np.array_equal(rows, seen):
             raise InputError(f"obs: expected {dtype}, as {self.spec.name} shows, not these {seen.dtype}")
@@ -157,7 +135,7 @@ class TrainedPolicy:
             return initial
         memory = _numbers("state", state).astype(np.float32)
         if memory.shape != tuple(initial.shape):
-            raise InputError(f"state: expected {_by(initial.shape)}, as initial_state({n}), not {_by(memory.shape)}")
+            raise InputError(f"state: expected shape {tuple(initial.shape)}, as initial_state({n}), not {memory.shape}")
         return torch.from_numpy(memory)
 
     def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:
@@ -175,9 +153,9 @@ class TrainedPolicy:
 def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     flags = _numbers(name, values).astype(np.bool_)
     try:
-        return np.ascontiguousarray(np.broadcast_to(flags, shape)).copy()
+        return np.broadcast_to(flags, shape).copy()
     except ValueError:
-        raise InputError(f"{name}: expected {_by(shape)} flags, not {_by(flags.shape)}") from None
+        raise InputError(f"{name}: expected flags of shape {shape}, not {flags.shape}") from None
 
 
 def _numbers(name: str, values: ArrayLike) -> Array:
@@ -186,7 +164,3 @@ def _numbers(name: str, values: ArrayLike) -> Array:
         if array.dtype.kind in "biuf":
             return array
     raise InputError(f"{name}: expected an array of numbers, with rows of equal length")
-
-
-def _by(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape)) or "a number"

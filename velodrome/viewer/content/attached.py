@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from velodrome.viewer.content.written_links import safe_address
+from velodrome.timing.invisible import INVISIBLE
 
 Json = dict[str, Any]
 
 MOST_IMAGE_BYTES = 5_000_000
 MOST_PIXELS = 40_000_000
 MOST_ATTACHMENTS = 50  # of one content
+_LONGEST_ADDRESS = 2_000
+_LINKED = re.compile(r"(?i)(?:https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*|mailto:[^\s\\<>\"]+)")
 _DEEPEST = 3  # a tool's result in a message
 _DATA = re.compile(r"data:([^;,]{0,100})((?:;[^;,]{0,100}){0,5}),", re.IGNORECASE)
 _KINDS = {
@@ -174,5 +176,21 @@ def _media(held: str) -> str:
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def safe_address(address: str) -> str | None:
+    """The address if it may be a link, as those of the web and of mail may; or None."""
+    if len(address) > _LONGEST_ADDRESS or INVISIBLE.search(address) or not _LINKED.fullmatch(address):
+        return None
+    return address if address[:7].lower() == "mailto:" or host(address) else None
+
+
+def host(address: str) -> str:
+    """The host of an address of the web, or the whole address of a mail."""
+    try:
+        parts = urlsplit(address)
+        return parts.path if parts.scheme == "mailto" else parts.netloc.rpartition("@")[2]
     except ValueError:
         return ""

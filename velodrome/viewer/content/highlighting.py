@@ -14,8 +14,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, String, _TokenType
 
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content.scroll_region import scrolling
-from velodrome.viewer.parts.safe_text import visible
+from velodrome.viewer.parts.safe_text import scrolling, visible
 
 MOST_CODE = 20_000  # characters
 _MOST_OF_SLOW = {"go": 4_000, "perl": 4_000}  # whose lexers look for the end of a text from each quote
@@ -54,7 +53,7 @@ _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
 
 
 def code(text: str, language: str) -> Markup | None:
-    """The code as a block of its own, or None: show it plain."""
+    """The code as a block, or None: show it plain."""
     made = coloured(text, language)
     return None if made is None else Markup(f"{scrolling('Code', text, 'pre')}<code>{made}</code></pre>")
 

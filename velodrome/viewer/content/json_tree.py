@@ -41,7 +41,7 @@ class _Object:
 
 
 def json_tree(text: str) -> Markup | None:
-    """The JSON as markup, or None: it is none, or too much for a tree."""
+    """The JSON as markup, or None if the text is not JSON or too much for a tree."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -74,7 +74,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _value(value: Any, key: str) -> str:
-    """A value on its line, or as lines of its own; `key` is the markup before it."""
+    """A value on its line, or folded; `key` is the markup before it."""
     if isinstance(value, str):
         return _string(value, key)
     line = _line(value)
@@ -85,19 +85,18 @@ def _value(value: Any, key: str) -> str:
         return _folded(key, f"[ {many(len(value), 'item')} ]", inside, opened=len(value) <= 100)
     children = _children(value)
     amount = len(children)
-    told = f"{{ {many(amount, 'key')} }}" if isinstance(value, _Object) else f"[ {many(amount, 'item')} ]"
+    summary = f"{{ {many(amount, 'key')} }}" if isinstance(value, _Object) else f"[ {many(amount, 'item')} ]"
     inside = "".join(
         _value(each, _key(name) if name is not None else f'<span class="j-place">{place}</span> ')
         for place, (name, each) in enumerate(children)
     )
-    return _folded(key, told, inside, opened=not key or _nodes(value, 0) <= _OPEN)
+    return _folded(key, summary, inside, opened=not key or _nodes(value, 0) <= _OPEN)
 
 
-def _folded(key: str, told: str, inside: str, *, opened: bool) -> str:
+def _folded(key: str, summary: str, inside: str, *, opened: bool) -> str:
     start = "<details open>" if opened else "<details>"
-    return (
-        f'{start}<summary>{key}<span class="j-size">{told}</span></summary><div class="j-in">{inside}</div></details>'
-    )
+    head = f'<summary>{key}<span class="j-size">{summary}</span></summary>'
+    return f'{start}{head}<div class="j-in">{inside}</div></details>'
 
 
 def _key(name: str) -> str:
@@ -110,11 +109,11 @@ def _string(text: str, key: str) -> str:
     if len(text) <= _LONG and text.count("\n") <= 5:
         return f"<div>{key}{_coloured(text)}</div>"
     start = visible(" ".join(text[:160].split())[:80])
-    told = f'<span class="j-text j-start">{start}…</span> <span class="j-size">{many(len(text), "character")}</span>'
+    summary = f'<span class="j-text j-start">{start}…</span> <span class="j-size">{many(len(text), "character")}</span>'
     left = len(text) - _LONGEST
     rest = f'<span class="cut">{many(left, "character")} are left out here</span>' if left > 0 else ""
     return (
-        f"<details><summary>{key}{told}</summary>"
+        f"<details><summary>{key}{summary}</summary>"
         f'<div class="j-in j-text">{visible(text[:_LONGEST])}{rest}</div></details>'
     )
 

@@ -16,13 +16,11 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content.attached import checked_image
-from velodrome.viewer.content.formula import formula
-from velodrome.viewer.content.formula_rules import ENDS, add_formulas
+from velodrome.viewer.content.attached import checked_image, host, safe_address
+from velodrome.viewer.content.formula import ENDS, add_formulas, formula
 from velodrome.viewer.content.highlighting import coloured
-from velodrome.viewer.content.scroll_region import scrolling
-from velodrome.viewer.content.written_links import honest, host, link_start, safe_address
-from velodrome.viewer.parts.safe_text import attribute, visible
+from velodrome.viewer.content.written_links import honest, link_start
+from velodrome.viewer.parts.safe_text import attribute, scrolling, visible
 
 MOST_TEXT = 40_000  # characters
 MOST_MARKUP = 1_000_000
@@ -82,7 +80,7 @@ def _parser() -> MarkdownIt:
 
 
 def _bounded(text: str) -> bool:
-    """Whether the time to parse this text is small, whatever it holds."""
+    """Whether this text can be parsed in a short time."""
     if len(text) > MOST_TEXT or _DEEP.search(text) or any(text.count(mark) > most for mark, most in _MOST.items()):
         return False
     widest = max((line.count("|") for line in _DELIMITERS.findall(text)), default=0)

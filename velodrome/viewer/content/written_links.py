@@ -1,33 +1,14 @@
-"""Addresses that a model wrote: only those of the web and of mail become links, and nobody is led astray by a text."""
+"""Links to addresses that a model wrote: a link names its host if its text looks like another address."""
 
 from __future__ import annotations
 
 import re
 from html import escape
-from urllib.parse import urlsplit
 
-from velodrome.timing.invisible import INVISIBLE
+from velodrome.viewer.content.attached import host
 from velodrome.viewer.parts.safe_text import attribute, visible
 
-_LONGEST = 2_000
-_LINKED = re.compile(r"(?i)(?:https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*|mailto:[^\s\\<>\"]+)")
 _ADDRESS_LIKE = re.compile(r"://|\w\.\w{2,}|@")
-
-
-def safe_address(address: str) -> str | None:
-    """The address if it may be a link, or None."""
-    if len(address) > _LONGEST or INVISIBLE.search(address) or not _LINKED.fullmatch(address):
-        return None
-    return address if address[:7].lower() == "mailto:" or host(address) else None
-
-
-def host(address: str) -> str:
-    """The host of an address of the web, or the whole address of a mail."""
-    try:
-        parts = urlsplit(address)
-        return parts.path if parts.scheme == "mailto" else parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return ""
 
 
 def link_start(address: str, title: str = "") -> str:

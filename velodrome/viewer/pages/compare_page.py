@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from velodrome.viewer.pages.links import Address, Served, quoted, task_pair_address
+from velodrome.stats.metrics_text import setting_text
+from velodrome.viewer.pages.links import Address, Links, quoted, task_pair_address
 from velodrome.viewer.pages.run_page import PATIENCE_S
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.runs.known_runs import KnownRun
@@ -15,6 +16,7 @@ Json = dict[str, Any]
 
 FLIPS = 200  # on one page
 _MOST_FIELDS = 80
+_MOST_SETTINGS = 100
 _MOST_CHOICES = 200  # in one list; more are chosen in the list of runs
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
@@ -27,7 +29,7 @@ def compare_page(runs: Sequence[KnownRun], a: ViewedFile, b: ViewedFile, address
         "a": a,
         "b": b,
         "choices": runs if len(runs) <= _MOST_CHOICES else [],
-        "choose": Served("").runs(run=[a.slug, b.slug]) if len(runs) > 2 else None,
+        "choose": Links("").runs(run=[a.slug, b.slug]) if len(runs) > 2 else None,
         "result": result,
         "compared": result.value,
         "which": [(label, _at(a, b, each), each == only) for label, each in _WHICH],
@@ -37,17 +39,25 @@ def compare_page(runs: Sequence[KnownRun], a: ViewedFile, b: ViewedFile, address
         values |= {
             "level": f"{result.value.get('level', 0.95):.0%}",
             "paired": any(each.get("paired") for each in result.value["fields"]),
+            "settings": _settings(result.value.get("settings")),
             "fields": _fields(result.value["fields"][:_MOST_FIELDS], result.value),
         }
     return values
 
 
+def _settings(settings: Sequence[Json] | None) -> list[tuple[str, str, str]] | None:
+    """What the run files say differently; None if a run has none."""
+    if settings is None:
+        return None
+    return [(each["name"], setting_text(each["a"]), setting_text(each["b"])) for each in settings[:_MOST_SETTINGS]]
+
+
 def _at(a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> str:
-    return f"{Served('').compare(a=a.slug, b=b.slug, only=only, since=since)}#flips"
+    return f"{Links('').compare(a=a.slug, b=b.slug, only=only, since=since)}#flips"
 
 
 def _flips(compared: Json, a: ViewedFile, b: ViewedFile, only: str, since: int) -> Json:
-    """A page of the tasks that flipped; a comparison lists no more than so many, and counts all."""
+    """A page of the tasks that flipped. A comparison counts all, and lists a bounded number."""
     flips = [each for each in compared["flips"] if _wanted(each, only)]
     flipped = compared["flipped"]
     total = {"better": flipped["to_pass"], "worse": flipped["to_fail"]}.get(only, sum(flipped.values()))
@@ -73,8 +83,8 @@ def _flip(flip: Json, a: ViewedFile, b: ViewedFile) -> Json:
     task, q = flip["task"], f"task={quoted(flip['task'])}"
     ways = {"href": task_pair_address(a.slug, b.slug, task)}
     for side, source in (("a", a), ("b", b)):
-        ways[f"{side}_href"] = Served(source.slug).task(task)
-        ways[f"{side}_rollouts"] = Served(source.slug).rollouts(q=q)
+        ways[f"{side}_href"] = Links(source.slug).task(task)
+        ways[f"{side}_rollouts"] = Links(source.slug).rollouts(q=q)
     return {**flip, **ways}
 
 
@@ -95,4 +105,4 @@ def _other_mean(field: Json, compared: Json, side: str) -> float | None:
     here, overall = field[side], compared[side].get(field["name"])
     if not isinstance(here, int | float) or not isinstance(overall, int | float):
         return None
-    return None if number(here) == number(overall) else overall  # a difference that nobody would see is none
+    return None if number(here) == number(overall) else overall  # equal as shown

@@ -6,7 +6,7 @@ from typing import Any
 
 from velodrome.index import State
 from velodrome.viewer.access import SIGN_IN
-from velodrome.viewer.pages.links import Links, Served
+from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts.render import count, page
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -46,4 +46,4 @@ def message(heading: str, text: str, *, sign_in: str | None = None) -> str:
     """A page with a short text. `sign_in` is the address to continue to after signing in."""
     way: Json = {"sign_in": SIGN_IN if sign_in else None, "sign_in_to": sign_in or ""}
     way |= {"back": None if sign_in else "/", "back_label": "Back to the start"}
-    return rendered("message.html", "message", Served(""), heading=heading, text=text, **way)
+    return rendered("message.html", "message", Links(""), heading=heading, text=text, **way)

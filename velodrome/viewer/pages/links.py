@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from velodrome.index import FAILED
@@ -24,8 +25,6 @@ class Address:
 
     q: str = ""
     sort: str = ""
-    after: str = ""
-    before: str = ""
     show: str = ""
     id: str = ""
     only: str = ""
@@ -39,63 +38,6 @@ class Address:
 
 
 class Links:
-    """Where the pages are. A page has no address unless a subclass has one for it."""
-
-    static = True
-
-    def with_columns(self, cols: str) -> Links:
-        """The same, to lists that show these columns."""
-        return self
-
-    def home(self) -> str | None:
-        return None
-
-    def asset(self, name: str) -> str:
-        return name
-
-    def run(self, *, by: str = "") -> str:
-        return "index.html"
-
-    def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
-        return None
-
-    def rollout(
-        self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
-    ) -> str | None:
-        return None
-
-    def raw(self, number: int) -> str | None:
-        return self.rollout_file(number, "json")
-
-    def rollout_file(self, number: int, form: str) -> str | None:
-        """The rollout as a file to keep."""
-        return None
-
-    def key(self, key: str) -> str | None:
-        return None
-
-    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str | None:
-        return None
-
-    def task(self, task: str, *, since: int = 0) -> str | None:
-        return None
-
-    def failures(self) -> str | None:
-        return None
-
-    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str | None:
-        return None
-
-    def compare_with(self) -> str | None:
-        """To choose what a run is compared with."""
-        return None
-
-    def pair(self, number: int, other: int) -> str | None:
-        """Two rollouts of this run side by side."""
-        return None
-
-
-class Served(Links):
     """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty).
 
     The columns of the list, once chosen, stay chosen on the way to a rollout and back.
@@ -106,70 +48,78 @@ class Served(Links):
     def __init__(self, slug: str, *, cols: str = "") -> None:
         self.slug = slug
         self._cols = cols
-        self._root = f"/run/{quote(slug, safe='')}"
+        self.root = f"/run/{quote(slug, safe='')}"
 
-    def with_columns(self, cols: str) -> Served:
-        return Served(self.slug, cols=cols)
+    def to(self, path: str, **query: str | int | Sequence[str]) -> Any:
+        """The address of a page, with what is not empty of the query; a copy has others, and None without the page."""
+        return _address(path, **query)
 
-    def home(self) -> str:
-        return "/"
+    def with_columns(self, cols: str) -> Links:
+        """The same, to lists that show these columns."""
+        return Links(self.slug, cols=cols)
 
-    def asset(self, name: str) -> str:
-        return f"/static/{name}"
+    def home(self) -> Any:
+        return self.to("/")
 
-    def pulse(self, runs: Sequence[str] = ()) -> str:
-        return f"{self._root}/pulse" if self.slug else _address("/pulse", run=runs)
+    def asset(self, name: str) -> Any:
+        return self.to(f"/static/{name}")
 
-    def runs(self, *, run: Sequence[str] = (), q: str = "", sort: str = "") -> str:
+    def pulse(self, runs: Sequence[str] = ()) -> Any:
+        return self.to(f"{self.root}/pulse") if self.slug else self.to("/pulse", run=runs)
+
+    def runs(self, *, run: Sequence[str] = (), q: str = "", sort: str = "") -> Any:
         """The list of runs, some of them picked."""
-        return _address("/", q=q, sort=sort, run=run)
+        return self.to("/", q=q, sort=sort, run=run)
 
-    def training(self) -> str:
-        return f"/training/{quote(self.slug, safe='')}"
+    def training(self) -> Any:
+        return self.to(f"/training/{quote(self.slug, safe='')}")
 
-    def run(self, *, by: str = "") -> str:
-        return _address(self._root, by=by)
+    def run(self, *, by: str = "") -> Any:
+        return self.to(self.root, by=by)
 
-    def rollouts(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
-        return _address(f"{self._root}/rollouts", q=q, sort=_sort(sort), cols=self._cols, after=after, before=before)
+    def rollouts(self, *, q: str = "", sort: str = "", since: int = 0) -> Any:
+        return self.to(f"{self.root}/rollouts", q=q, sort=_sort(sort), cols=self._cols, since=since)
 
     def rollout(
         self, number: int, *, q: str = "", sort: str = "", show: str = "", at: str = "", raw: str = "", find: str = ""
-    ) -> str:
+    ) -> Any:
         view = {"q": q, "sort": _sort(sort), "cols": self._cols, "show": show, "at": at, "raw": raw, "find": find}
-        address = _address(f"{self._root}/rollout/{short(number)}", **view)
+        address = self.to(f"{self.root}/rollout/{short(number)}", **view)
         place = show.partition(".")[0] or (f"m{at}" if at else "")
-        return f"{address}#{quote(place)}" if place else address
+        return f"{address}#{quote(place)}" if place and address else address
 
-    def rollout_file(self, number: int, form: str) -> str:
-        return f"{self._root}/rollout/{short(number)}.{form}"
+    def rollout_file(self, number: int, form: str) -> Any:
+        """The rollout as a file to keep."""
+        return self.to(f"{self.root}/rollout/{short(number)}.{form}")
 
-    def judgement(self, number: int) -> str:
-        return f"{self._root}/rollout/{short(number)}/judgement"
+    def judgement(self, number: int) -> Any:
+        return self.to(f"{self.root}/rollout/{short(number)}/judgement")
 
-    def key(self, key: str) -> str:
-        return f"{self._root}/key/{quote(key)}"
+    def key(self, key: str) -> Any:
+        return self.to(f"{self.root}/key/{quote(key)}")
 
-    def tasks(self, *, q: str = "", sort: str = "", after: str = "", before: str = "") -> str:
-        return _address(f"{self._root}/tasks", q=q, sort=sort, after=after, before=before)
+    def tasks(self, *, q: str = "", sort: str = "", since: int = 0) -> Any:
+        return self.to(f"{self.root}/tasks", q=q, sort=sort, since=since)
 
-    def task(self, task: str, *, since: int = 0) -> str:
-        return _address(f"{self._root}/task", id=task, since=since)
+    def task(self, task: str, *, since: int = 0) -> Any:
+        return self.to(f"{self.root}/task", id=task, since=since)
 
-    def failures(self) -> str:
-        return f"{self._root}/failures"
+    def failures(self) -> Any:
+        return self.to(f"{self.root}/failures")
 
-    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> str:
-        return _address("/compare", a=a, b=b, only=only, since=since)
+    def compare(self, *, a: str = "", b: str = "", only: str = "", since: int = 0) -> Any:
+        return self.to("/compare", a=a, b=b, only=only, since=since)
 
-    def compare_with(self) -> str:
-        return _address("/compare", run=[self.slug])
+    def compare_with(self) -> Any:
+        """To choose what a run is compared with."""
+        return self.to("/compare", run=[self.slug])
 
-    def compare_several(self, runs: Sequence[str], *, since: int = 0) -> str:
-        return _address("/compare", run=runs, since=since)
+    def compare_several(self, runs: Sequence[str], *, since: int = 0) -> Any:
+        return self.to("/compare", run=runs, since=since)
 
-    def pair(self, number: int, other: int) -> str:
-        return pair_address(self.slug, number, self.slug, other)
+    def pair(self, number: int, other: int) -> Any:
+        """Two rollouts of this run side by side."""
+        return self.to("/pair", a=f"{self.slug}:{short(number)}", b=f"{self.slug}:{short(other)}")
 
 
 def pair_address(a: str, number: int, b: str, other: int) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.index import Entry, Query, Repeats, Sort
+from velodrome.index import Entry, Repeats
 from velodrome.stats.metrics import PASS_REWARD
-from velodrome.timing.report import duration
-from velodrome.viewer.pages.links import Served, pair_address, task_pair_address
+from velodrome.timing.figures import duration
+from velodrome.viewer.pages.links import Links, pair_address, task_pair_address
+from velodrome.viewer.parts.comparing import MOST_MESSAGES, paired
 from velodrome.viewer.parts.dialogue import conversation, final_answer
-from velodrome.viewer.parts.pairing import MOST_MESSAGES, paired
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.parts.safe_text import folded
 from velodrome.viewer.parts.strip import expected_answer
@@ -21,7 +21,6 @@ Json = dict[str, Any]
 Side = tuple[ViewedFile, int]
 
 _MOST_REPEATS = 24  # to choose from, of either side
-_MOST_STEPS = 50  # rollouts looked at for the next one that both runs have
 
 
 def pair_page(a: Side, b: Side) -> Json:
@@ -38,8 +37,8 @@ def pair_page(a: Side, b: Side) -> Json:
         ],
         "same_run": a[0] is b[0],
         "task": entries[0].task if entries[0].task == entries[1].task else None,
-        "task_href": Served(b[0].slug).task(entries[1].task),
-        "up": Served(b[0].slug).task(entries[1].task) if a[0] is b[0] else Served("").compare(a=a[0].slug, b=b[0].slug),
+        "task_href": Links(b[0].slug).task(entries[1].task),
+        "up": Links(b[0].slug).task(entries[1].task) if a[0] is b[0] else Links("").compare(a=a[0].slug, b=b[0].slug),
         "expected": next(filter(None, map(expected_answer, rows)), None),
         "lines": lines,
         "described": _described(lines),
@@ -62,8 +61,8 @@ def _side(letter: str, source: ViewedFile, entry: Entry, row: Json) -> Json:
     return {
         "letter": letter,
         "run": source.name,
-        "run_href": Served(source.slug).run(),
-        "href": Served(source.slug).rollout(entry.number),
+        "run_href": Links(source.slug).run(),
+        "href": Links(source.slug).rollout(entry.number),
         "key": entry.key,
         "state": entry.state,
         "reward": entry.reward,
@@ -111,7 +110,7 @@ def _neighbours(a: Side, b: Side, entries: Sequence[Entry]) -> tuple[str | None,
         at = tasks.index(entries[0].task)
         near = tasks[at - 1] if at else None, tasks[at + 1] if at + 1 < len(tasks) else None
         return tuple(task and task_pair_address(a[0].slug, b[0].slug, task) for task in near)  # type: ignore[return-value]
-    return _by_key(a, b, 0), _by_key(a, b, 1)
+    return None, None
 
 
 def _other_repeats(a: Side, b: Side, entry: Entry) -> tuple[str | None, str | None]:
@@ -120,23 +119,9 @@ def _other_repeats(a: Side, b: Side, entry: Entry) -> tuple[str | None, str | No
     at = numbers.index(b[1]) if b[1] in numbers else -1
 
     def to(place: int) -> str | None:
-        return Served(a[0].slug).pair(a[1], numbers[place]) if 0 <= place < len(numbers) else None
+        return Links(a[0].slug).pair(a[1], numbers[place]) if 0 <= place < len(numbers) else None
 
     return (to(at - 1), to(at + 1)) if at >= 0 else (None, to(0))
-
-
-def _by_key(a: Side, b: Side, way: int) -> str | None:
-    """The next rollout of A, or the one before, that B has too."""
-    index, number = a[0].index(), a[1]
-    for _ in range(_MOST_STEPS):
-        near = index.neighbours(Query(), Sort(), number)[way]
-        if near is None:
-            return None
-        number = near
-        there = b[0].index().find(index.entry(number).key)
-        if there is not None:
-            return pair_address(a[0].slug, number, b[0].slug, there)
-    return None
 
 
 def pair_of_task(a: ViewedFile, b: ViewedFile, task: str, first: int | None, second: int | None) -> str:

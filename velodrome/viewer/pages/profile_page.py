@@ -11,9 +11,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from velodrome.timing.report import clean, duration
-from velodrome.viewer.parts import charts, waterfall
-from velodrome.viewer.parts.render import content_policy, environment, page
+from velodrome.timing.figures import duration
+from velodrome.timing.report import clean
+from velodrome.viewer.parts import plots, waterfall
+from velodrome.viewer.parts.plots import Mark
+from velodrome.viewer.parts.render import content_policy, count, environment, many, number, page
 
 Json = dict[str, Any]
 
@@ -22,11 +24,12 @@ _MOST_PARTS = 60
 _MOST_TOOLS = 50
 _MOST_SLOWEST = 10
 _MOST_NOTES = 20
+_MOST_BINS = 60
 _SERIES = (
-    ("rollouts_per_s", "Throughput", "rollouts/s"),
-    ("in_flight", "In flight", "rollouts"),
-    ("cpu", "CPU of the collector", "cores"),
-    ("lag_ms", "Event-loop lag", "ms"),
+    ("rollouts_per_s", "Throughput, rollouts/s"),
+    ("in_flight", "Rollouts in flight"),
+    ("cpu", "CPU of the collector, cores"),
+    ("lag_ms", "Event-loop lag, ms"),
 )
 _HISTOGRAMS = ("total", "model", "tools", "verify", "queue")
 
@@ -44,7 +47,7 @@ def profile_page(profile: Json, *, title: str) -> str:
         verdict=profile["verdict"],
         figures=_figures(profile),
         parts=profile_parts(profile["tree"][:_MOST_PARTS]),
-        series=_series(profile["series"]),
+        series=time_charts(profile["series"]),
         histograms=_histograms(profile),
         slowest=[_slow(each) for each in profile["slowest"][:_MOST_SLOWEST]],
         tools=profile["tools"][:_MOST_TOOLS],
@@ -87,28 +90,42 @@ def profile_parts(tree: list[Json]) -> list[Json]:
     ]
 
 
-def _series(series: Json) -> list[tuple[str, Json]]:
-    pictures = []
+def time_charts(series: Json) -> list[tuple[str, Json]]:
+    """Load over the time of a run. Stretches in which nothing ran are left out and marked."""
     at_s, every_s = series.get("at_s") or [], series.get("every_s") or 1.0
-    for name, label, unit in _SERIES:
+    charts = []
+    for name, title in _SERIES:
+        marks, before = [], None
         values = series.get(name) or []
-        if len(values) == len(at_s):
-            pictures.append((label, charts.line(at_s, values, label=label, unit=unit, every_s=every_s)))
-    return [(label, picture) for label, picture in pictures if picture]
+        for at, value in zip(at_s, values, strict=True) if len(values) == len(at_s) else ():
+            if value is not None:
+                marks.append(Mark(title, value, gap=before is not None and at - before > 1.5 * every_s))
+                before = at
+        known = [mark.height for mark in marks]
+        if known:
+            label = f"{title}: {number(min(known))} to {number(max(known))}"
+            below, scale = [plots.elapsed(0.0), plots.elapsed(at_s[-1] + every_s)], plots.scale_of(known, number)
+            charts.append((title, plots.curve(marks, label=label, head=[plots.TIME], below=below, scale=scale) or {}))
+    return charts
 
 
 def _histograms(profile: Json) -> list[tuple[str, Json]]:
-    """One for each part that took any time at all."""
+    """How long each part that took any time takes; empty bins at both ends are left out."""
     lines = {node.get("part"): node for node in profile["tree"]}
-    pictures = []
+    charts = []
     for part in _HISTOGRAMS:
         each = profile["histograms"].get(part)
-        if each and lines.get(part, {}).get("mean_ms"):
-            label = str(lines[part]["name"])
-            picture = charts.histogram(each["edges_ms"], each["counts"], label=f"{label}: time a rollout spends in it")
-            if picture:
-                pictures.append((label, picture))
-    return pictures
+        filled = [place for place, many_ in enumerate(each["counts"] if each else ()) if many_]
+        if not filled or not lines.get(part, {}).get("mean_ms"):
+            continue
+        places = range(filled[0], min(filled[-1] + 1, filled[0] + _MOST_BINS))
+        edges, counts = [duration(edge) for edge in each["edges_ms"]], each["counts"]
+        marks = [Mark(f"{edges[at]} to {edges[at + 1]}: {many(counts[at], 'rollout')}", counts[at]) for at in places]
+        label = str(lines[part]["name"])
+        below, scale = [edges[places[0]], edges[places[-1] + 1]], plots.scale_of([counts[at] for at in places], count)
+        picture = plots.bars(marks, label=f"{label}: time a rollout spends in it", head=[], below=below, scale=scale)
+        charts.append((label, picture or {}))
+    return charts
 
 
 def _slow(each: Json) -> Json:

@@ -1,4 +1,4 @@
-"""One rollout to take along: as JSON, Markdown and a trace; as Python and curl that ask again; as a command.
+"""One rollout to take along: as JSON, Markdown and a trace; as curl that asks again; as a command that runs it again.
 
 No secret is in any of them: addresses and keys of a model come from environment variables.
 """
@@ -14,8 +14,10 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.index import Entry
+from velodrome.profiling import chrome_trace as chrome
+from velodrome.records.jsonl import open_regular
+from velodrome.records.mending import HOSTILE
 from velodrome.records.rollout import beside
-from velodrome.timing import chrome
 from velodrome.timing.invisible import escaped
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts import waterfall
@@ -26,32 +28,6 @@ from velodrome.viewer.viewed_file import ViewedFile
 Json = dict[str, Any]
 
 _MOST_COPIED = 20_000  # characters of a text in the page itself
-_READ = """\
-import asyncio
-import os
-
-import velodrome as velo
-
-row = next(each for each in velo.read({path!r}) if each.key == {key!r})
-print(row.reward, row.text)
-
-
-async def ask(task):
-    url, key = os.environ["OPENAI_BASE_URL"], os.environ.get("OPENAI_API_KEY")
-    model = velo.OpenAI(base_url=url, model={model!r}, api_key=key)
-    return {{"response": await model.respond(task["responses_create_params"])}}
-
-
-if "OPENAI_BASE_URL" in os.environ:  # ask a model the same again, without tools or a score
-    print(asyncio.run(velo.rollout(row.task, ask, verify=False)).text)
-"""
-_READ_FAILED = """\
-import json
-
-with open({path!r}, encoding="utf-8") as lines:
-    row = [json.loads(line) for line in lines][{place}]
-print(row["boundary"], row["error"])
-"""
 _CURL = """\
 curl "$OPENAI_BASE_URL/responses" \\
   -H "Authorization: Bearer $OPENAI_API_KEY" \\
@@ -64,10 +40,9 @@ JSON
 
 def actions(source: ViewedFile, links: Links, entry: Entry, row: Json) -> Json:
     """What can be done with a rollout: texts to copy and files to keep, each with its address if there is one."""
-    copies = [
-        ("rerun", "Run this one again", rerun(source, entry)),
-        ("py", "Copy as Python", python(source, entry, row)),
-    ]
+    copies = []
+    if (command := rerun(source, entry)) is not None:
+        copies.append(("rerun", "Run this one again", command))
     if isinstance(row.get("responses_create_params"), dict):
         copies.append(("sh", "Copy as curl", curl(row)))
     stem = re.sub(r"[^\w.-]+", "-", entry.key, flags=re.ASCII).strip("-.")[:80] or "rollout"
@@ -89,24 +64,21 @@ def actions(source: ViewedFile, links: Links, entry: Entry, row: Json) -> Json:
     }
 
 
-def rerun(source: ViewedFile, entry: Entry) -> str:
-    """The command that makes this rollout again."""
-    return shlex.join(["velo", "rerun", str(source.path), entry.key])
-
-
-def python(source: ViewedFile, entry: Entry, row: Json) -> str:
-    """A program that reads this rollout, and asks a model again if it is told which."""
-    path = source.path.resolve()
-    if entry.state == "failed":
-        return _READ_FAILED.format(path=str(beside(path, "failures.jsonl")), place=entry.line - 1)
-    return _READ.format(path=str(path), key=entry.key, model=_model(row))
+def rerun(source: ViewedFile, entry: Entry) -> str | None:
+    """The command of the last run of this file, for this rollout alone; None if the run file has none."""
+    try:
+        with open_regular(beside(source.path, "run.json")) as file:
+            command = orjson.loads(file.read())["runs"][-1]["command"]
+    except (*HOSTILE, OSError):
+        return None
+    return f"{command} --only {shlex.quote(entry.key)} --no-save" if isinstance(command, str) else None
 
 
 def curl(row: Json) -> str:
     """The first request to the model, as a command."""
     params = row.get("responses_create_params")
     if not isinstance(params, dict):
-        raise InputError("This rollout does not have what its model was asked.")
+        raise InputError("This rollout does not hold the request to its model.")
     return _CURL.format(body=json.dumps({"model": _model(row), **params}))  # ASCII: nothing in it can be hidden
 
 

@@ -15,7 +15,7 @@ from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Query, Sort
 from velodrome.records.facts import RowFacts
 from velodrome.records.outcomes import BETWEEN_TURNS
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollout_files import actions
 from velodrome.viewer.pages.rollouts_page import parsed
@@ -44,7 +44,7 @@ def rollout_page(source: ViewedFile, links: Links, address: Address) -> Json:
     entry, row = index.entry(number), index.row(number)
     query, sort, _ = parsed(index, address)
     before, after = _neighbours(index, query, sort, number)
-    here = {"q": address.q, "sort": str(sort)}
+    here: Json = {"q": address.q, "sort": str(sort)}
     failed = entry.state == "failed"
     meta = row if failed else _object(row.get("meta"))
     messages = conversation(row)

@@ -59,12 +59,12 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
     index = source.index()
     query, sort, problems = parsed(index, address)
     try:
-        page = index.page(query, sort, after=address.after or None, before=address.before or None, limit=PAGE)
-    except InputError as error:  # a cursor of another list, or a field to sort by that is not there
+        page = index.page(query, sort, since=address.since, limit=PAGE)
+    except InputError as error:  # a field to sort by that is not there
         problems += error.problems
         sort = Sort()
         page = index.page(query, sort, limit=PAGE)
-    here = {"q": address.q, "sort": str(sort)}
+    here: Json = {"q": address.q, "sort": str(sort)}
     names = index.names()
     columns, wrong = chosen_columns(address.cols, names, sort, judged=bool(source.judgements.known))
     problems += wrong
@@ -77,7 +77,7 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
             (label, links.rollouts(q=each, sort=str(sort)), each == address.q.strip()) for label, each in _FILTERS
         ],
         "fields": names,
-        "tally": "counting" if page.waiting else _tally(source, query),
+        "tally": "counting" if page.waiting else _tally(page.total, query),
         "here_url": links.rollouts(**here),
         "cols": ",".join(column.name for column in columns) if address.cols else "",
         "columns": [_heading(column, links, address.q, sort) for column in columns],
@@ -87,18 +87,15 @@ def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "standard_url": links.with_columns("").rollouts(**here),
         "entries": list(zip(page.entries, cells(index, page.entries, columns), strict=True)),
         "note": page.note,
-        "previous": links.rollouts(**here, before=page.previous) if page.previous else None,
-        "next": links.rollouts(**here, after=page.next) if page.next else None,
-        "first": links.rollouts(**here) if page.previous else None,
+        "previous": links.rollouts(**here, since=page.previous) if page.previous is not None else None,
+        "next": links.rollouts(**here, since=page.next) if page.next else None,
+        "first": links.rollouts(**here) if page.previous is not None else None,
     }
 
 
-def _tally(source: ViewedFile, query: Query) -> str:
+def _tally(count: int, query: Query) -> str:
     if not query.terms:
-        return many(source.state.entries, "rollout")
-    count = source.count(query)
-    if count is None:
-        return "counting"
+        return many(count, "rollout")
     return "1 rollout matches" if count == 1 else f"{many(count, 'rollout')} match"
 
 

@@ -13,28 +13,23 @@ from typing import Any
 import numpy as np
 
 from velodrome.errors import InputError
-from velodrome.index import Index, Query, Sort
+from velodrome.index import Index
 from velodrome.index.fields import OWN_NAMES
 from velodrome.index.pictures import (
     ONE_BY_ONE,
     SCORED,
-    FailurePictures,
     FieldGroup,
     Group,
     RewardPictures,
     by_field,
-    failures_over_time,
     few_values,
     most_frequent,
     reward_pictures,
-    task_numbers,
 )
-from velodrome.records.facts import RowFacts
 from velodrome.stats.exact import mean_of
-from velodrome.stats.intervals import Interval, mean_interval
+from velodrome.stats.intervals import Interval, clipped, mean_interval, range_of
 from velodrome.stats.metrics import largest_k, pass_at_k, sizes
 from velodrome.viewer.pages.links import Links
-from velodrome.viewer.pages.time_charts import Timeline, file_timeline, finished, profile_timeline, time_charts
 from velodrome.viewer.parts import plots
 from velodrome.viewer.parts.plots import Mark
 from velodrome.viewer.parts.render import NONE, count, many, number
@@ -50,12 +45,13 @@ _NO_GROUPS = ("reward", "number", "n", "scored", "pass_rate", "mean_reward", "fi
 _NORMAL = 1.96  # standard errors of a 95% interval
 _MOST_KS = 16
 _LONG_GAP = 4.0  # widths of a stretch of time
-_LENGTHS = {"output_tokens": "output tokens", "length": "characters of the answer"}
 
 
-def estimate(values: list[float], weights: list[float], share_of: Interval | None) -> Interval | None:
+def estimate(
+    values: list[float], weights: list[float], share_of: Interval | None, between: Interval
+) -> Interval | None:
     """The interval of a mean reward, as `velo metrics` has it: a task is one observation."""
-    return mean_interval(values, weights, LEVEL, share_of=share_of)
+    return mean_interval(values, weights, LEVEL, share_of=share_of, within=range_of(*between))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +65,12 @@ class PassRate:
     rollouts: int
 
 
-TaskNumbers = dict[str, tuple[int, float, float]]
-
-
 @dataclass(frozen=True, slots=True)
 class RunPictures:
-    """What the charts of a run show, but for those by a field and over its time."""
+    """What the charts of a run show, but for those by a field."""
 
     rewards: RewardPictures
     rates: list[PassRate]
-    failures: FailurePictures
-    task_numbers: TaskNumbers
     first_field: str  # that rewards are shown by unless another is chosen
     ran: list[tuple[str, list[str]]]  # the models and the agents
     fields: list[str]  # that rewards can be shown by
@@ -91,8 +82,6 @@ class RunCharts:
 
     pictures: RunPictures | None = None
     rewards: list[tuple[str, str, Json]] = field(default_factory=list)  # title, a word about it, picture
-    times: list[tuple[str, str, Json]] = field(default_factory=list)
-    failures: Json | None = None
     by: str = ""
     fields: list[str] = field(default_factory=list)
     rows: list[Json] = field(default_factory=list)
@@ -100,68 +89,40 @@ class RunCharts:
     waiting: bool = False
 
 
-def run_charts(source: ViewedFile, links: Links, by: str, runs: Sequence[Json], profile: Json | None) -> RunCharts:
+def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
     """All of them."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
-    pictures = source.soon("pictures", run_pictures, patience_s=patience_s, older=True)
+    pictures = source.soon("pictures", run_pictures, patience_s=patience_s)
     if pictures is None:
         return RunCharts(waiting=True)
     by = by or pictures.first_field
     problem, groups = "", None
     try:
-        groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s, older=True) if by else []
+        groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s) if by else []
     except InputError as error:
         problem = error.problems[0]
-    if profile:
-        timeline: Timeline | None = profile_timeline(profile["series"])
-    else:
-        timeline = source.soon("timeline", partial(file_timeline, runs=runs), patience_s=patience_s, older=True)
-    ask = partial(finished, timeline=timeline or Timeline())
-    stretches = source.soon(timeline, ask, patience_s=patience_s, older=True) if timeline else None
     rewards = pictures.rewards
     charts = [
         ("Reward", "", distribution(rewards.rewards, rewards.summary.mean, links)),
-        ("Reward over time", "mean, and its 95% band", course(rewards.course, links)),
+        ("Reward over time", "mean, and its 95% band", course(rewards.course, links, rewards.summary.between)),
         ("pass@k", "one of k tries passes", pass_curve(pictures, links)),
-        (f"Reward by {_LENGTHS[rewards.length]}", "area: rollouts; line: mean", length_chart(rewards, links)),
     ]
     return RunCharts(
         pictures=pictures,
         rewards=[(title, about, picture) for title, about, picture in charts if picture],
-        times=time_charts(timeline, stretches, links) if timeline and stretches else [],
-        failures=failure_chart(pictures.failures, links),
         by=by,
         fields=pictures.fields,
         rows=field_rows(groups or [], links),
         problem=problem,
-        waiting=stretches is None or (groups is None and not problem),
+        waiting=groups is None and not problem,
     )
 
 
 def run_pictures(index: Index) -> RunPictures:
     """From the index; of a large file this takes a moment."""
     rewards = index.picture(lambda columns: reward_pictures(columns, estimate))
-    names = [name for name in index.fields() if name not in OWN_NAMES.numbers and name not in scored_names(index)]
-    numbers = index.picture(lambda columns: task_numbers(columns, names)) if names else {}
-    rates, failures = pass_rates(rewards.attempts), index.picture(failures_over_time)
     ran = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
-    return RunPictures(rewards, rates, failures, numbers, next(_first_choices(index)), ran, fields_to_choose(index))
-
-
-def scored_names(index: Index) -> set[str]:
-    """The numbers that the verifier gave, as the first and the last rollout say; without a word, all of them."""
-    kept = Query.parse("-state:failed")
-    names: set[str] = set()
-    for sort in (Sort(), Sort("number", descending=True)):
-        for entry in index.page(kept, sort, limit=1).entries:
-            try:
-                scored = RowFacts(index.row(entry.number)).meta.get("scored")
-            except InputError:  # the file cannot be read now
-                scored = None
-            if not isinstance(scored, list):
-                return set(index.fields())
-            names |= {name for name in scored if isinstance(name, str)}
-    return names
+    return RunPictures(rewards, pass_rates(rewards.attempts), next(_first_choices(index)), ran, fields_to_choose(index))
 
 
 def _groups(by: str, index: Index) -> list[FieldGroup]:
@@ -178,7 +139,7 @@ def fields_to_choose(index: Index) -> list[str]:
 
 
 def _first_choices(index: Index) -> Iterator[str]:
-    """Fields that are worth a look without being asked for: texts with a few values."""
+    """Fields to show first: texts with a few values."""
     own = [name for name in index.names().texts if name not in OWN_NAMES.texts]
     for name in (*own, "tool", "model", "agent"):
         if 2 <= index.picture(partial(few_values, name=name)) <= _FEW_VALUES:
@@ -228,13 +189,13 @@ def distribution(groups: Sequence[Group], mean: float | None, links: Links) -> J
     return plots.bars(marks, label=label, head=("reward", "rollouts"), below=below, scale=scale)
 
 
-def course(groups: Sequence[Group], links: Links) -> Json | None:
-    """The mean reward over time, with the band in which each mean could be."""
+def course(groups: Sequence[Group], links: Links, between: Interval) -> Json | None:
+    """The mean reward over time, with the band in which each mean could be; all rewards are `between` these two."""
     marks, before = [], 0.0
     begun = groups[0].value[0] if groups else 0.0
     for group in groups:
         start, end = group.value
-        low, high = _band(group)
+        low, high = _band(group, between)
         when = f"{plots.elapsed(start - begun)} to {plots.elapsed(end - begun)}"
         about = "" if low is None or high is None else f", {number(low)} to {number(high)}"
         marks.append(
@@ -255,10 +216,11 @@ def course(groups: Sequence[Group], links: Links) -> Json | None:
     return plots.curve(marks, label=f"Mean reward over time, {_ends(marks)}", head=head, below=below, scale=scale)
 
 
-def _band(group: Group) -> tuple[float | None, float | None]:
+def _band(group: Group, between: Interval) -> Interval | tuple[None, None]:
     if group.mean is None or group.error is None:
         return None, None
-    return group.mean - _NORMAL * group.error, group.mean + _NORMAL * group.error
+    reach = _NORMAL * group.error
+    return clipped((group.mean - reach, group.mean + reach), range_of(*between)) or (None, None)
 
 
 def _ends(marks: Sequence[Mark]) -> str:
@@ -288,53 +250,6 @@ def pass_curve(pictures: RunPictures, links: Links) -> Json | None:
     return plots.curve(marks, label=label, head=head, below=below, scale=scale)
 
 
-def length_chart(pictures: RewardPictures, links: Links) -> Json | None:
-    """How long answers are against their rewards: how many there are of each, and the mean for each length."""
-    name = _LENGTHS[pictures.length]
-    cells = []
-    for at, group in pictures.cells:
-        long, reward = value_text(group.value[0]), value_text(group.value[1])
-        title = f"{long} {name}, reward {reward}: {many(group.count, 'rollout')}"
-        mark = Mark(title, 0.0, links.rollouts(q=group.where), (long, reward, count(group.count)))
-        cells.append((at, _height(group.value[1]), group.count, mark))
-    means = [group.mean for group in pictures.lengths]
-    scale = plots.scale_of([*(height for _, height, _, _ in cells), *means], number, whole=True)
-    head = (name, "reward", "rollouts")
-    below = [_short_text(group.value) for group in pictures.lengths]
-    label = f"Rewards by {name}; the mean goes from {number(means[0])} to {number(means[-1])}" if means else ""
-    return plots.bubbles(cells, means, label=label, head=head, below=below, scale=scale)
-
-
-def failure_chart(failures: FailurePictures, links: Links) -> Json | None:
-    """Failures over time by boundary, stacked."""
-    if not failures.stretches:
-        return None
-    begun, until = failures.stretches[0][0][0], failures.stretches[-1][0][1]
-    columns = []
-    for (start, end), groups in failures.stretches:
-        when = f"{plots.elapsed(start - begun)} to {plots.elapsed(end - begun)}"
-        columns.append(
-            [
-                (
-                    kind,
-                    Mark(
-                        f"{when}: {group.value}, {many(group.count, 'failure')}",
-                        group.count,
-                        links.rollouts(q=group.where),
-                        (when, group.value, count(group.count)),
-                    ),
-                )
-                for kind, group in groups
-            ]
-        )
-    heights = [sum(mark.height for _, mark in column) for column in columns]
-    total = sum(int(height) for height in heights)
-    label = f"Failures over time: {count(total)}, {', '.join(failures.boundaries)}"
-    head = (plots.TIME, "boundary", "failures")
-    below = [plots.elapsed(0.0), plots.elapsed(until - begun)]
-    return plots.stacked(columns, label=label, head=head, below=below, scale=plots.scale_of(heights, count))
-
-
 def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
     """The rewards by a field: a line of numbers and a picture for each group."""
     known = [each for group in groups for each in (group.rewards.mean, *(group.rewards.interval or ()))]
@@ -360,14 +275,6 @@ def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
 def _aligned(reward: float) -> str:
     """With as many digits as the rewards above and below it."""
     return f"{reward:.3f}" if abs(reward) < 1000 else number(reward)
-
-
-def _height(value: Any) -> float:
-    """Where a reward, or a range of rewards, is drawn."""
-    if not isinstance(value, tuple):
-        return float(value)
-    known: list[float] = [each for each in value if each is not None]
-    return sum(known) / len(known)
 
 
 def _short_text(value: Any) -> str:

@@ -5,7 +5,6 @@ What the index knows is shown at once; what needs a pass over the file appears w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from math import isfinite
 from typing import Any
@@ -16,14 +15,13 @@ from velodrome.index import Index, State
 from velodrome.index.pictures import Interval, RewardSummary, quoted
 from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.pages.profile_page import profile_parts
+from velodrome.viewer.pages.profile_page import profile_parts, time_charts
 from velodrome.viewer.pages.run_charts import (
     RunCharts,
     RunPictures,
-    TaskNumbers,
     interval_text,
     percent,
     run_charts,
@@ -44,6 +42,7 @@ _TITLES = {
     "pass": "Pass rates",
     "rollouts": "Rollouts",
     "tasks": "Tasks counted",
+    "n": "Rollouts counted",
     "tokens": "Tokens",
     "throughput": "Throughput",
 }
@@ -60,7 +59,7 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     values = metrics.value or {}
     verdict, parts = _profile(profile)
     # A picture of half a file would be slow to draw, and wrong.
-    charts = RunCharts() if source.behind else run_charts(source, links, address.by, runs, profile.value)
+    charts = RunCharts() if source.behind else run_charts(source, links, address.by)
     return {
         "live": live,
         "status": _status(live, runs) if there else "the file cannot be read now; this is what was read before",
@@ -69,6 +68,7 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "figures": _figures(charts.pictures, values, verdict),
         "weighing": _weighing(charts.pictures),
         "charts": charts,
+        "times": time_charts(profile.value["series"]) if profile.value else [],
         "tools": tools,
         "tool_rows": _tool_rows(tools, links),
         "findings": findings,
@@ -77,7 +77,7 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "verdict": verdict,
         "parts": parts,
         "metrics": metrics,
-        "groups": metric_groups(values, charts.pictures.task_numbers if charts.pictures else {}),
+        "groups": metric_groups(values),
     }
 
 
@@ -86,8 +86,8 @@ def _facts(source: ViewedFile, state: State) -> list[Measurement]:
     kinds = ("metrics", "profile", "checks", "tools")
     if source.behind:  # one reader of the file at a time
         return [Measurement() for _ in kinds]
-    until = time.monotonic() + (PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
-    return [source.measure(kind, patience_s=until - time.monotonic()) for kind in kinds]
+    first = source.measure(kinds[0], patience_s=PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
+    return [first, *(source.measure(kind, patience_s=0.0) for kind in kinds[1:])]
 
 
 def read_runs(source: ViewedFile) -> list[Json]:
@@ -231,28 +231,16 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     ]
 
 
-def metric_groups(metrics: Json, of_tasks: TaskNumbers) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The metrics by what they are about; values that are not numbers are left out.
-
-    A number that belongs to the task, such as a seed or a level, is described; a mean of it says nothing.
-    """
+def metric_groups(metrics: Json) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The metrics by what they are about; values that are not numbers are left out."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, value in metrics.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-            continue
-        if name in _SHOWN or name in of_tasks:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or name in _SHOWN:
             continue
         head, slash, rest = name.partition("/")
         kind = head if slash else "pass" if name.startswith(("pass@", "pass^", "majority@")) else ""
         groups.setdefault(_TITLES.get(kind, kind), []).append((rest or name, _formatted(name, value)))
-    given = [(name, _described(*each)) for name, each in of_tasks.items() if name in metrics]
-    if given:
-        groups["Given with the tasks"] = given
     return [(title, rows[:_MOST_METRICS]) for title, rows in groups.items()]
-
-
-def _described(values: int, low: float, high: float) -> str:
-    return number(low) if values == 1 else f"{number(low)} to {number(high)}, {many(values, 'value')}"
 
 
 def _formatted(name: str, value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from velodrome.viewer.pages.links import Address, Served
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.runs.known_runs import KnownRun, KnownRuns
 from velodrome.viewer.runs.run_summary import RunSummary
 
@@ -58,7 +58,7 @@ def _text(run: KnownRun, summary: RunSummary) -> str:
 
 
 def _sorted(runs: list[tuple[KnownRun, RunSummary]], sort: str) -> list[tuple[KnownRun, RunSummary]]:
-    """In the order of a column; whatever has no value comes last, in either direction."""
+    """In the order of a column; runs without a value come last, in either direction."""
     if not sort:
         return runs
     value = _COLUMNS[sort.removeprefix("-")][1]
@@ -76,7 +76,7 @@ def _column(name: str, sort: str) -> Json:
 
 
 def _row(run: KnownRun, summary: RunSummary, picked: bool) -> Json:
-    found, links = run.found, Served(run.slug)
+    found, links = run.found, Links(run.slug)
     training = found.kind == "training"
     return {
         "slug": run.slug,

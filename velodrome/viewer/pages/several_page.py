@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from velodrome.viewer.pages.links import Address, Served, task_pair_address
+from velodrome.viewer.pages.links import Address, Links, task_pair_address
 from velodrome.viewer.pages.run_page import PATIENCE_S
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -24,7 +24,7 @@ def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
         "runs": [_run(letter, source, slugs) for letter, source in zip("ABCDEFGHIJKL", sources, strict=False)],
         "result": result,
         "compared": compared,
-        "choose": Served("").runs(run=slugs),
+        "choose": Links("").runs(run=slugs),
     }
     if not compared:
         return values
@@ -33,7 +33,7 @@ def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
     end = min(since + AT_ONCE, len(tasks))
 
     def at(place: int) -> str:
-        return f"{Served('').compare_several(slugs, since=place)}#tasks"
+        return f"{Links('').compare_several(slugs, since=place)}#tasks"
 
     return values | {
         "level": f"{compared['level']:.0%}",
@@ -47,8 +47,8 @@ def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
 
 def _run(letter: str, source: ViewedFile, slugs: Sequence[str]) -> Json:
     rest = [slug for slug in slugs if slug != source.slug]
-    without = Served("").compare_several(rest)
-    return {"letter": letter, "name": source.name, "href": Served(source.slug).run(), "without": without}
+    without = Links("").compare_several(rest)
+    return {"letter": letter, "name": source.name, "href": Links(source.slug).run(), "without": without}
 
 
 def _task(task: Json, sources: Sequence[ViewedFile]) -> Json:
@@ -56,7 +56,7 @@ def _task(task: Json, sources: Sequence[ViewedFile]) -> Json:
     rates = task["rates"]
     best, worst = rates.index(max(rates)), rates.index(min(rates))
     cells = [
-        {"rate": rate, "tried": tried, "href": Served(source.slug).task(task["task"]), "sign": _sign(at, best, worst)}
+        {"rate": rate, "tried": tried, "href": Links(source.slug).task(task["task"]), "sign": _sign(at, best, worst)}
         for at, (rate, tried, source) in enumerate(zip(rates, task["tried"], sources, strict=True))
     ]
     href = task_pair_address(sources[worst].slug, sources[best].slug, task["task"])

@@ -8,10 +8,10 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.index import Entry, Index, Repeats
 from velodrome.stats.metrics import PASS_REWARD
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.pages.links import Address, Links, short
+from velodrome.viewer.parts.comparing import Divergence, divergence
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, final_answer, pretty
-from velodrome.viewer.parts.difference import Divergence, divergence
 from velodrome.viewer.parts.render import count, many, number
 from velodrome.viewer.parts.safe_text import folded
 from velodrome.viewer.parts.strip import expected_answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.index import Query, Sort
+from velodrome.index import Index, Query, Sort
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Address, Links, quoted
 from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
@@ -30,11 +30,11 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         problems, q = [*error.problems], ""
     try:
         sort = Sort.parse(address.sort) if address.sort else sort
-        page = index.tasks(sort, query, after=address.after or None, before=address.before or None, limit=PAGE)
+        page = index.tasks(sort, query, since=address.since, limit=PAGE)
     except InputError as error:
         problems, sort = [*problems, *error.problems], _FIRST
         page = index.tasks(sort, query, limit=PAGE)
-    here = {"q": q, "sort": str(sort)}
+    here: Json = {"q": q, "sort": str(sort)}
     return {
         "q": typed(address.q),
         "sort_text": "" if sort == _FIRST else typed(str(sort)),
@@ -42,26 +42,23 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "instead": "Shown from the start, by pass rate." if query.terms else "All tasks are shown.",
         "names": names,
         "filtered": bool(query.terms),
-        "tally": "counting" if page.waiting else _tally(source, query),
+        "tally": "counting" if page.waiting else _tally(index, query, page.total),
         "note": page.note,
         "rows": page.entries,
         "columns": _columns(links, q, sort, filtered=bool(query.terms)),
         "matches": lambda task: links.rollouts(q=f"{q} task={typed(quoted(task))}"),
-        "previous": links.tasks(**here, before=page.previous) if page.previous else None,
-        "next": links.tasks(**here, after=page.next) if page.next else None,
+        "previous": links.tasks(**here, since=page.previous) if page.previous is not None else None,
+        "next": links.tasks(**here, since=page.next) if page.next else None,
     }
 
 
-def _tally(source: ViewedFile, query: Query) -> str:
-    count = source.soon(("tasks", query.text), lambda index: index.count_tasks(query))
-    if count is None:
-        return "counting"
+def _tally(index: Index, query: Query, total: int) -> str:
     if query.terms:
-        return f"{many(count.listed, 'task')} {'has' if count.listed == 1 else 'have'} a matching rollout"
+        return f"{many(total, 'task')} {'has' if total == 1 else 'have'} a matching rollout"
+    count = index.count_tasks()
     others = [f"{count.only_failed:,} with failed attempts alone"] if count.only_failed else []
     others += [f"{many(count.without_key, 'rollout')} without a task in the key"] if count.without_key else []
-    counted = count.listed - count.only_failed - count.without_key
-    tasks = many(count.listed, "task")
+    tasks, counted = many(total, "task"), total - count.only_failed - count.without_key
     return f"{tasks}: {counted:,} that metrics count, {', '.join(others)}" if others else tasks
 
 

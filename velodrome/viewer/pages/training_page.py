@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from velodrome.timing.report import counted
-from velodrome.viewer.pages.links import Served
+from velodrome.timing.figures import counted
+from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts.render import count, number
 from velodrome.viewer.runs.known_runs import KnownRuns
 from velodrome.viewer.runs.training_curves import PHASES, drawn, is_number, last_step, shares
@@ -35,7 +35,7 @@ def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
         "checkpoints": data.checkpoints[::-1],
         "traces": data.traces,
         "settings": list(flat_settings(data.settings))[:_MOST_SETTINGS],
-        "compare": Served(run.slug).compare_with() if len(_training(runs)) > 1 else None,
+        "compare": Links(run.slug).compare_with() if len(_training(runs)) > 1 else None,
         "listed": len(runs.all()) > 1,
     }
 
@@ -49,13 +49,13 @@ def curves_page(runs: Sequence[TrainingRun]) -> Json:
     slugs = [run.slug for run in runs]
     return {
         "runs": [
-            {"letter": letter, "name": run.name, "href": Served(run.slug).training(), "style": at % 8}
+            {"letter": letter, "name": run.name, "href": Links(run.slug).training(), "style": at % 8}
             for at, (letter, run) in enumerate(zip(_LETTERS, runs, strict=False))
         ],
         "pictures": list(drawn(data, list(_LETTERS[: len(runs)]))),
         "thinned": next(filter(None, map(_thinned, data)), ""),
         "differ": [(name, values) for name, values in differ if len(set(values)) > 1][:_MOST_SETTINGS],
-        "choose": Served("").runs(run=slugs),
+        "choose": Links("").runs(run=slugs),
     }
 
 
@@ -101,18 +101,13 @@ def _episodes_words(episodes: Any) -> str:
 
 
 def _thinned(data: TrainingData) -> str:
-    """What was not read, in words."""
-    notes = []
-    if data.sampled:
-        notes.append(f"of a long file {len(data.epochs):,} epochs were read, evenly spread")
-    if data.scanned < data.size - 1_000_000:
-        notes.append(f"evaluations were looked for in {data.scanned / max(data.size, 1):.0%} of it so far")
-    return "; ".join(notes)
+    """What is left out, in words."""
+    return f"one epoch of {data.every} is shown" if data.every > 1 else ""
 
 
 def _episodes(run: TrainingRun, name: str, size: int, at: float, runs: KnownRuns) -> Json:
     known = runs.at(run.path / name)
-    href = Served(known.slug).rollouts() if known else None
+    href = Links(known.slug).rollouts() if known else None
     return {"name": name, "size": size, "at": at, "href": href, "sampled": "sampled" in name}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.parts.dialogue import other_players, pretty
 from velodrome.viewer.parts.render import count, number
 from velodrome.viewer.parts.safe_text import Folded, folded, plain_line, visible

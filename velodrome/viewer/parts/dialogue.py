@@ -15,7 +15,7 @@ import orjson
 
 from velodrome.records.conversation import TOKEN_FIELDS, flaw, messages, text_of
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content import Attachment, attachments
+from velodrome.viewer.content.attached import Attachment, attachments
 
 Json = dict[str, Any]
 

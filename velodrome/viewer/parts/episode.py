@@ -118,7 +118,7 @@ class _Flaw(ValueError):
 
 
 def read_episode(row: Json) -> Episode | str | None:
-    """The episode of a rollout; the reason if it cannot be shown; None if there is none."""
+    """The episode of a rollout, or why it cannot be shown; None if the rollout has no episode."""
     value = row.get("episode")
     if not isinstance(value, dict) or not value.keys() & {"frames", "actions"}:
         return None

@@ -7,19 +7,15 @@ name the file has it).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from velodrome.index import Entry, Index, Sort
-from velodrome.index.columns import Columns
 from velodrome.index.fields import FIELDS, FieldNames
-from velodrome.index.lists import read_numbers, read_texts
-from velodrome.index.outside import NotYet
+from velodrome.records.task import ANSWER_KEYS
 from velodrome.settings.names import hint
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.parts.render import NONE, moment, number
-from velodrome.viewer.parts.strip import EXPECTED
 
 TEXTS = ("prompt", "answer")  # of an entry itself
 _MOST_COLUMNS = 30
@@ -42,7 +38,7 @@ class ListColumn:
 
 
 def standard_columns(names: FieldNames, *, judged: bool) -> list[str]:
-    """Those of a list that nobody chose columns for; with people's judgement if there is any."""
+    """The columns if none are chosen; with people's judgement if there is any."""
     expected = ["expected"] if _expected(names) else []
     return ["reward", "prompt", "answer", *expected, *_HEADINGS, "outcome", *(["rating", "tag"] * judged), "key"]
 
@@ -81,30 +77,16 @@ def _column(name: str, names: FieldNames) -> ListColumn:
 
 def _expected(names: FieldNames) -> str | None:
     """The field that holds the expected answer."""
-    return next((name for name in EXPECTED if name in (*names.texts, *names.numbers)), None)
+    return next((name for name in ANSWER_KEYS if name in (*names.texts, *names.numbers)), None)
 
 
 def cells(index: Index, entries: Sequence[Entry], columns: Sequence[ListColumn]) -> list[list[str]]:
     """The texts of all cells, a list for each entry."""
-    stored = {name for entry in entries for name in entry.numbers}
-    fields = {column.field for column in columns if column.name not in (*TEXTS, "reward", "key", "outcome")}
+    stored = {name for entry in entries for name in entry.numbers}.difference(index.names().texts)
+    fields = {column.field for column in columns if column.name not in (*TEXTS, "reward", "key", "outcome", *stored)}
     numbers = [entry.number for entry in entries]
-    values = index.picture(lambda all_columns: _values(all_columns, numbers, fields, stored)) if fields else {}
+    values = index.values(numbers, fields) if fields else {}
     return [[_cell(column, entry, values.get(entry.number, {})) for column in columns] for entry in entries]
-
-
-def _values(columns: Columns, numbers: list[int], fields: set[str], stored: set[str]) -> dict[int, dict[str, Any]]:
-    """What is not stored with the entries themselves: texts, and numbers of tasks and from outside the file."""
-    values: dict[int, dict[str, Any]] = {each: {} for each in numbers}
-    for field in fields:
-        with suppress(NotYet):  # a dash until it is computed
-            if field in columns.names.texts:
-                for entry, texts in read_texts(columns, numbers, [field]).items():
-                    values[entry] |= texts
-            if field in columns.names.numbers and field not in stored:
-                for entry, own in read_numbers(columns, numbers, [field]).items():
-                    values[entry] |= own
-    return values
 
 
 def _cell(column: ListColumn, entry: Entry, values: dict[str, Any]) -> str:

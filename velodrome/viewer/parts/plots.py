@@ -1,23 +1,23 @@
-"""The pictures of a run's page: bars, a curve with a band, bubbles, and the table behind each.
+"""The chart kit of all pages: bars, curves with bands, and means with their interval; `plots.html` draws them.
 
-Every mark has the filter of its rollouts, so a picture is also a way to them. Places along the line are percentages,
-up and down they are pixels. A mark is told apart by its place, its size or its pattern, never by its colour alone.
+A mark can have the filter of its rollouts, so a chart is also a way to them, with a table behind it for the keyboard.
+Places from left to right are percentages, so that a chart stretches with its page; from top to bottom they are pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Any
 
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 
 Json = dict[str, Any]
+Points = Sequence[tuple[float, float]]
 
-TIME = "time"  # the first heading of the table of a picture over time
+TIME = "time"  # the first heading of the table of a chart over time
 HEIGHT = 132  # pixels from the lowest value to the highest
-_LARGEST = 13.0  # radius of a bubble, in pixels
 _BAR = 0.86  # of the room that a bar has; a few bars are narrower
 
 
@@ -28,7 +28,7 @@ class Mark:
     title: str
     height: float
     href: str | None = None
-    cells: tuple[str, ...] = ()  # its line of the table behind the picture
+    cells: tuple[str, ...] = ()  # its line of the table behind the chart
     low: float | None = None  # of the band
     high: float | None = None
     gap: bool = False  # whether something was left out before it
@@ -67,31 +67,13 @@ def bars(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Seque
     """A bar for each mark."""
     if not marks:
         return None
-    columns = [[(0, mark)] for mark in marks]
-    return {**stacked(columns, label=label, head=head, below=below, scale=scale), "hits": _hits(marks)}
-
-
-def stacked(
-    columns: Sequence[Sequence[tuple[int, Mark]]],
-    *,
-    label: str,
-    head: Sequence[str],
-    below: Sequence[str],
-    scale: Scale,
-) -> Json:
-    """Bars of several parts, from the bottom: the kind of each, which is its pattern, and its mark."""
-    room, wide = 100 / max(len(columns), 1), min(_BAR, 0.1 * (len(columns) + 1))
+    room, wide = 100 / len(marks), min(_BAR, 0.1 * (len(marks) + 1))
     parts = []
-    for place, column in enumerate(columns):
-        base = scale.low
-        for kind, mark in column:
-            bottom, top = scale.y(base), scale.y(base + mark.height)
-            height = max(bottom - top, 1.5 if mark.height else 0.0)
-            x, width = (place + (1 - wide) / 2) * room, wide * room
-            parts.append({"kind": kind, "x": x, "width": width, "y": bottom - height, "height": height, "mark": mark})
-            base += mark.height
-    marks = [mark for column in columns for _, mark in column]
-    return {"kind": "bars", "parts": parts, "hits": [], **_around(marks, label, head, below, scale)}
+    for place, mark in enumerate(marks):
+        height = max(scale.y(scale.low) - scale.y(scale.low + mark.height), 1.5 if mark.height else 0.0)
+        x, width = (place + (1 - wide) / 2) * room, wide * room
+        parts.append({"x": x, "width": width, "y": HEIGHT - height, "height": height, "mark": mark})
+    return {**chart("bars", label, scale, below, head, marks), "parts": parts}
 
 
 def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json | None:
@@ -102,63 +84,68 @@ def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequ
     for place, mark in enumerate(marks):
         if mark.gap or not strokes:
             strokes.append([])
-        strokes[-1].append((_middle(place, len(marks)), mark))
+        strokes[-1].append((100 * (place + 0.5) / len(marks), mark))
     bands = []
     for stroke in strokes:
         edge = [(x, mark.low, mark.high) for x, mark in stroke if mark.low is not None and mark.high is not None]
         upper = [(10 * x, scale.y(high)) for x, _, high in edge]
         bands.append([*upper, *((10 * x, scale.y(low)) for x, low, _ in reversed(edge))] if len(edge) > 1 else [])
-    return {
-        "kind": "curve",
-        "lines": [[(10 * x, scale.y(mark.height)) for x, mark in stroke] for stroke in strokes if len(stroke) > 1],
-        "bands": [band for band in bands if band],
-        "dots": [
-            {
-                "x": _middle(place, len(marks)),
-                "y": scale.y(mark.height),
-                "low": None if mark.low is None else scale.y(mark.low),
-                "high": None if mark.high is None else scale.y(mark.high),
-                "mark": mark,
-            }
-            for place, mark in enumerate(marks)
-        ],
-        "gaps": [100 * place / len(marks) for place, mark in enumerate(marks) if mark.gap and place],
-        "hits": _hits(marks),
-        **_around(marks, label, head, below, scale),
-    }
-
-
-def bubbles(
-    cells: Sequence[tuple[int, float, int, Mark]],
-    means: Sequence[float | None],
-    *,
-    label: str,
-    head: Sequence[str],
-    below: Sequence[str],
-    scale: Scale,
-) -> Json | None:
-    """Circles whose areas are how many rollouts they stand for: (column, height, rollouts, mark); a line of means."""
-    if not cells:
-        return None
-    most = max(count for _, _, count, _ in cells)
-    line = [(10 * _middle(at, len(means)), scale.y(mean)) for at, mean in enumerate(means) if mean is not None]
-    circles = [
-        {
-            "x": _middle(at, len(means)),
-            "y": scale.y(height),
-            "r": max(_LARGEST * sqrt(count / most), 2.0),
-            "mark": mark,
-        }
-        for at, height, count, mark in cells
+    dots = [
+        dot(x, mark.height, scale, reach=None if any(bands) or mark.low is None else (mark.low, mark.high or mark.low))
+        for stroke in strokes
+        for x, mark in stroke
+        if len(marks) <= 40 or len(stroke) == 1
     ]
-    marks = [mark for *_, mark in cells]
     return {
-        "kind": "bubbles",
-        "hits": [],
-        "circles": circles,
-        "line": line,
-        **_around(marks, label, head, below, scale),
+        **chart("curve", label, scale, below, head, marks),
+        "lines": [line([(x, mark.height) for x, mark in stroke], scale) for stroke in strokes if len(stroke) > 1],
+        "bands": [band for band in bands if band],
+        "dots": dots,
+        "gaps": [100 * place / len(marks) for place, mark in enumerate(marks) if mark.gap and place],
     }
+
+
+def chart(
+    kind: str, label: str, scale: Scale, below: Sequence[str], head: Sequence[str] = (), marks: Sequence[Mark] = ()
+) -> Json:
+    """A chart without anything drawn yet. `below` are the words under its columns, or of two ends in time."""
+    room = 100 / max(len(marks), 1)
+    linked = any(mark.href for mark in marks)
+    # The whole height of a mark is its link, so that a low one can be hit too.
+    hits = [{"x": place * room, "width": room, "mark": mark} for place, mark in enumerate(marks) if linked]
+    table = {"head": list(head), "marks": list(marks) if linked else [], "hits": hits}
+    frame = {"ticks": scale.ticks, "below": list(below), "over_time": len(below) == 2 != len(marks)}
+    return {
+        "kind": kind,
+        "label": label,
+        **frame,
+        **table,
+        "shades": [],
+        "lines": [],
+        "bands": [],
+        "dots": [],
+        "gaps": [],
+    }
+
+
+def line(points: Points, scale: Scale, style: str = "stroke") -> Json:
+    """A line through points: a percentage from the left, and a value."""
+    return {"style": style, "points": [(10 * x, scale.y(value)) for x, value in points]}
+
+
+def dot(
+    x: float,
+    value: float,
+    scale: Scale,
+    *,
+    reach: tuple[float, float] | None = None,
+    style: str = "dot-mark",
+    shape: str = "circle",
+    title: str = "",
+) -> Json:
+    """A point, with a line as far as it may be off."""
+    ends = reach and (scale.y(reach[1]), scale.y(reach[0]))
+    return {"x": x, "y": scale.y(value), "reach": ends, "style": style, "shape": shape, "title": title}
 
 
 def whisker(mean: float | None, low: float | None, high: float | None, scale: Scale) -> Json | None:
@@ -174,24 +161,8 @@ def whisker(mean: float | None, low: float | None, high: float | None, scale: Sc
 
 
 def elapsed(seconds: float) -> str:
-    """Time since the start of a picture."""
+    """Time since the start of a chart."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"
     return duration(seconds * 1000) if seconds > 0 else "0 s"
-
-
-def _middle(place: int, count: int) -> float:
-    return 100 * (place + 0.5) / count
-
-
-def _hits(marks: Sequence[Mark]) -> list[Json]:
-    """The whole height of a mark is its link, so that a low one can be hit too."""
-    room = 100 / len(marks)
-    return [{"x": place * room, "width": room, "mark": mark} for place, mark in enumerate(marks)]
-
-
-def _around(marks: Sequence[Mark], label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json:
-    """What is beside a picture: the words below it are those of its columns, or two of its ends in time."""
-    beside = {"ticks": scale.ticks, "below": list(below), "over_time": head[0] == TIME}
-    return {"label": label, **beside, "head": list(head), "marks": list(marks)}

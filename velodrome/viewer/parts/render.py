@@ -15,7 +15,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from velodrome.timing.report import clean, duration
+from velodrome.timing.figures import duration
+from velodrome.timing.report import clean
 from velodrome.viewer.parts.safe_text import attribute, plain_line, visible
 
 NONE = "–"

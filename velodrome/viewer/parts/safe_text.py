@@ -23,6 +23,7 @@ _MOST_MARKS = 5_000  # of one text; beyond that a code stands without its frame
 
 _NAMES = {"\x1b": "escape", "\x00": "null", "\r": "carriage return", "\x7f": "delete", "\x08": "backspace"}
 _MOST_IN_A_ROW = 8
+_NARROW = 38  # characters on a line of a small screen
 _NOTHING = Markup("")
 
 
@@ -85,3 +86,10 @@ def _mark(character: str) -> str:
 
 def _code(character: str) -> str:
     return f"U+{ord(character):04X}"
+
+
+def scrolling(label: str, text: str | None = None, element: str = "div", kind: str = "scroll") -> str:
+    """The opening tag of a region that scrolls; a keyboard reaches it if it may be wider than a small screen."""
+    wide = text is None or not text.isascii() or any(len(line.expandtabs()) > _NARROW for line in text.split("\n"))
+    reach = f' tabindex="0" role="group" aria-label="{escape(label)}"' if wide else ""
+    return f'<{element} class="{kind}"{reach}>'

@@ -11,14 +11,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from velodrome.viewer.content import rich_text
+from velodrome.records.task import ANSWER_KEYS
+from velodrome.viewer.content.markdown_text import rich_text
 from velodrome.viewer.parts.dialogue import ShownMessage, final_answer, pretty
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.parts.safe_text import MOST_SHOWN, Folded, folded, plain_line, visible
 
 Json = dict[str, Any]
 
-EXPECTED = ("expected_answer", "expected", "ground_truth", "reference_answer", "target", "answer")
 _ASKED, _ANSWERED = 320, 420  # characters
 _MOST_PARTS = 8
 
@@ -49,7 +49,7 @@ def expected_answer(row: Json) -> Folded | None:
 
 def expected_name(row: Json) -> str | None:
     """The field that says what was expected."""
-    return next((name for name in EXPECTED if row.get(name) is not None), None)
+    return next((name for name in ANSWER_KEYS if row.get(name) is not None), None)
 
 
 def scored_names(row: Json, meta: Json) -> list[str]:

@@ -11,7 +11,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from velodrome.viewer.content import Attachment, code, rich_text, tool_result
+from velodrome.viewer.content.attached import Attachment
+from velodrome.viewer.content.highlighting import code
+from velodrome.viewer.content.markdown_text import rich_text
+from velodrome.viewer.content.tool_output import tool_result
 from velodrome.viewer.parts.dialogue import Argument, Call, ShownMessage
 from velodrome.viewer.parts.render import many, size
 from velodrome.viewer.parts.safe_text import FOLD_OVER, folded, plain_line, visible
@@ -90,7 +93,7 @@ def outline(messages: Sequence[ShownMessage], places: range, view: TalkView) -> 
 
 
 def hits(message: ShownMessage, find: str) -> int:
-    """How often a message has a text, whatever its case."""
+    """How often a message has a text; case is ignored."""
     return sum(text.lower().count(find.lower()) for text in texts_of(message)) if find else 0
 
 

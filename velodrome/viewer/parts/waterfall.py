@@ -1,8 +1,7 @@
 """The spans of one rollout as a waterfall: a lane for each kind of time, all spans in it, side by side if they overlap.
 
 The tree is untrusted: what is not a span is skipped. Places are percentages, so that the picture stretches and zooms
-while its text keeps its size. Of thousands of spans, neighbours too narrow to tell apart are drawn as one, and the
-picture says so.
+while its text keeps its size. Of thousands of spans the longest are drawn, and the picture says so.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from math import isfinite
 from typing import Any
 
 from velodrome.records.row_times import WAITS
-from velodrome.timing.report import duration
+from velodrome.timing.figures import duration
 from velodrome.viewer.parts.dialogue import ShownMessage
 
 Json = dict[str, Any]
@@ -23,10 +22,8 @@ KINDS = ("model", "tools", "verify", "wait", "other")
 LABELS = {"wait": "waiting"}
 ZOOMS = (1, 4, 16)
 MOST_SPANS = 20_000
-MOST_APART = 1_500  # beyond it narrow neighbours are merged
-MOST_ROWS = 8  # of one lane
-_NARROW = 100 / 1200  # percent: a pixel of a wide screen
-_CROWD = 4 * _NARROW  # how wide a bar of several spans may be
+MOST_DRAWN = 1_500
+MOST_ROWS = 16  # of one lane
 _NAMED = 7.0  # percent: a bar from here on has its name in it
 _ROW, _LANE_GAP, _TOP = 17, 7, 18  # pixels
 _DEEPEST = 12
@@ -47,15 +44,6 @@ class ShownSpan:
     @property
     def end_ms(self) -> float:
         return self.start_ms + self.length_ms
-
-
-@dataclass(slots=True)
-class _Bar:
-    """A stretch of a lane, of one span or several; places are percentages of the whole."""
-
-    start: float
-    end: float
-    spans: list[int]
 
 
 def kind(part: str) -> str:
@@ -82,22 +70,22 @@ def draw(
         return None
     total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
     total_ms = max(total_ms if isfinite(total_ms) else 0.0, *(span.end_ms for span in spans), 0.001)
-    lanes, y, merged = [], _TOP, 0
+    longest = {*sorted(range(len(spans)), key=lambda at: -spans[at].length_ms)[:MOST_DRAWN]}
+    lanes, y, drawn = [], _TOP, 0
     for name in KINDS:
         own = [place for place, span in enumerate(spans) if kind(span.name) == name]
         if not own:
             continue
-        rows = _stacked(spans, own, 100 / total_ms)
-        if len(spans) > MOST_APART or len(rows) > MOST_ROWS:
-            rows = _merged([*rows[: MOST_ROWS - 1], _together(rows[MOST_ROWS - 1 :])])
-        merged += sum(len(bar.spans) for row in rows for bar in row if len(bar.spans) > 1)
-        bars = [_shown(bar, y + at * _ROW, spans, hrefs or {}) for at, row in enumerate(rows) for bar in row]
+        rows = _stacked(spans, [place for place in own if place in longest])[:MOST_ROWS]
+        drawn += sum(map(len, rows))
+        places = [(place, y + at * _ROW) for at, row in enumerate(rows) for place in row]
+        bars = [_bar(spans[place], top, 100 / total_ms, (hrefs or {}).get(place)) for place, top in places]
         waits = (span for span in spans if kind(span.name) == "wait" != name and name in map(kind, span.inside))
         took = duration(max(_union(spans[place] for place in own) - _union(waits), 0.0))  # as `meta.timing` counts it
         lanes.append({"kind": name, "label": LABELS.get(name, name), "took": took, "y": y, "bars": bars})
-        y += len(rows) * _ROW + _LANE_GAP
+        y += max(len(rows), 1) * _ROW + _LANE_GAP
     shares = ", ".join(f"{lane['label']} {lane['took']}" for lane in lanes)
-    more = f"{merged:,} of {len(spans):,} spans are too narrow or too many to draw apart; each bar says how many"
+    left = len(spans) - drawn
     return {
         "label": f"{label}: {shares} of {duration(total_ms)}",
         "lanes": lanes,
@@ -105,7 +93,7 @@ def draw(
         "ticks": _ticks(total_ms),
         "zooms": ZOOMS,
         "linked": bool(hrefs),
-        "note": more if merged else "",
+        "note": f"{left:,} of {len(spans):,} spans are not drawn; they are among the shortest" if left else "",
     }
 
 
@@ -113,8 +101,8 @@ def tracks(spans: Sequence[ShownSpan]) -> Iterator[tuple[str, int, list[int]]]:
     """The rows of all lanes: the kind, the place of the row in its lane, and its spans, none of which overlap."""
     for name in KINDS:
         own = [place for place, span in enumerate(spans) if kind(span.name) == name]
-        for at, row in enumerate(_stacked(spans, own, 1.0)):
-            yield name, at, [place for bar in row for place in bar.spans]
+        for at, row in enumerate(_stacked(spans, own)):
+            yield name, at, row
 
 
 def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dict[int, tuple[int, int]]:
@@ -159,62 +147,25 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < _LATEST_US
 
 
-def _stacked(spans: Sequence[ShownSpan], own: list[int], scale: float) -> list[list[_Bar]]:
+def _stacked(spans: Sequence[ShownSpan], own: list[int]) -> list[list[int]]:
     """The spans of a lane in rows in which none overlap; of two that do, the longer is above."""
-    rows: list[list[_Bar]] = []
+    rows: list[list[int]] = []
     for place in sorted(own, key=lambda each: (spans[each].start_ms, -spans[each].length_ms)):
-        span = spans[place]
-        bar = _Bar(span.start_ms * scale, span.end_ms * scale, [place])
-        row = next((row for row in rows if row[-1].end <= bar.start), None)
-        if row is not None:
-            row.append(bar)
-        elif len(rows) < MOST_ROWS * 8:
-            rows.append([bar])
-        else:  # very many side by side: the last row holds them, to be merged
-            rows[-1].append(bar)
+        row = next((row for row in rows if spans[row[-1]].end_ms <= spans[place].start_ms), None)
+        if row is None:
+            rows.append([place])
+        else:
+            row.append(place)
     return rows
 
 
-def _together(rows: list[list[_Bar]]) -> list[_Bar]:
-    """Several rows as one, in which what overlaps is one bar."""
-    result: list[_Bar] = []
-    for bar in sorted((bar for row in rows for bar in row), key=lambda bar: bar.start):
-        if result and bar.start < result[-1].end:
-            result[-1] = _Bar(result[-1].start, max(bar.end, result[-1].end), result[-1].spans + bar.spans)
-        else:
-            result.append(bar)
-    return result
-
-
-def _merged(rows: list[list[_Bar]]) -> list[list[_Bar]]:
-    """The rows, with neighbours that are a few pixels wide together, and less than one apart, as one bar."""
-    result = []
-    for row in filter(None, rows):
-        bars: list[_Bar] = []
-        for bar in row:
-            last = bars[-1] if bars else None
-            if last and bar.end - last.start < _CROWD and bar.start - last.end < _NARROW:
-                last.end = max(last.end, bar.end)
-                last.spans.extend(bar.spans)
-            else:
-                bars.append(_Bar(bar.start, bar.end, [*bar.spans]))
-        result.append(bars)
-    return result
-
-
-def _shown(bar: _Bar, y: int, spans: Sequence[ShownSpan], hrefs: Mapping[int, str]) -> Json:
-    first = spans[bar.spans[0]]
-    name = first.name.removeprefix("tool:")
-    note = f"; {first.note:.200}" if first.note else ""
-    title = f"{name:.60}: {duration(first.length_ms)}, from {duration(first.start_ms)}{note}"
-    if len(bar.spans) > 1:
-        name = f"{len(bar.spans):,} spans"
-        took = duration(_union(spans[each] for each in bar.spans))
-        title = f"{name}, {took} together, from {duration(first.start_ms)}; the first is {title}"
-    width = bar.end - bar.start
-    href = next((hrefs[each] for each in bar.spans if each in hrefs), None)
-    name = name if width > _NAMED else ""
-    return {"x": bar.start, "width": width, "y": y, "title": title, "href": href, "name": name}
+def _bar(span: ShownSpan, y: int, scale: float, href: str | None) -> Json:
+    name = span.name.removeprefix("tool:")
+    note = f"; {span.note:.200}" if span.note else ""
+    title = f"{name:.60}: {duration(span.length_ms)}, from {duration(span.start_ms)}{note}"
+    width = span.length_ms * scale
+    place = {"x": span.start_ms * scale, "width": width, "y": y}
+    return {**place, "title": title, "href": href, "name": name if width > _NAMED else ""}
 
 
 def _union(spans: Iterator[ShownSpan]) -> float:

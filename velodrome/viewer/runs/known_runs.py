@@ -1,12 +1,10 @@
 """All runs of a viewer: the files it was given, and what is below the folders it was given.
 
-A file that was given is followed from the start. A run below a folder is opened, and its file indexed, when somebody
-asks for it; of many that are open those that nobody asks for are closed again.
+A file named on the command line is followed from the start. A run below a folder is opened and indexed on first use.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +17,9 @@ from velodrome.viewer.measurements import Measurements
 from velodrome.viewer.runs.folder import FoundRun, RunFolder, found_file
 from velodrome.viewer.runs.run_summary import RunSummaries, RunSummary
 from velodrome.viewer.runs.training_run import TrainingRun
-from velodrome.viewer.viewed_file import ViewedFile, file_to_view, open_files
+from velodrome.viewer.viewed_file import ViewedFile, file_to_view, open_files, slug_of
 
-_RESCAN_S = 1.0
-_MOST_OPEN = 48
-_IDLE_S = 120.0  # after this an open run may be closed
+_RESCAN_S = 2.0  # between two looks at the folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,6 @@ class KnownRuns:
         self.folders = [RunFolder(path) for path in dict.fromkeys(given) if path.is_dir()]
         self._given = open_files([path for path in given if not path.is_dir()], measurements)
         self._open = {each.slug: each for each in self._given}
-        self._used: dict[str, float] = {}
         self._slugs = {each.path: each.slug for each in self._given}
         self._runs = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self._given}
         self._training: dict[str, TrainingRun] = {}
@@ -85,13 +80,9 @@ class KnownRuns:
 
     def _slug(self, found: FoundRun) -> str:
         """The name of a run in addresses. It stays the same for as long as the viewer runs."""
-        path = found.path
-        if path not in self._slugs:
-            end = r"\.jsonl(\.zst)?$" if found.kind == "rollouts" else "$"
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(end, "", found.name)).strip("-.")[:100] or "run"
-            taken = set(self._slugs.values())
-            self._slugs[path] = name if name not in taken else f"{name}-{_digest(path)}"
-        return self._slugs[path]
+        if found.path not in self._slugs:
+            self._slugs[found.path] = slug_of(found.name, set(self._slugs.values()))
+        return self._slugs[found.path]
 
     def named(self, slug: str) -> KnownRun:
         """The run of an address."""
@@ -108,20 +99,11 @@ class KnownRuns:
         if run.found.kind != "rollouts":
             raise InputError(f"{run.name} is a training run, not a rollouts file.")
         with self._lock:
-            self._used[slug] = self._clock()
             if slug not in self._open:
                 source = file_to_view(run.found.path, slug, self._measurements, name=run.name)
                 self._open[slug] = source
                 source.follow()
-                self._close_idle()
             return self._open[slug]
-
-    def _close_idle(self) -> None:
-        given = {each.slug for each in self._given}
-        idle = sorted((at, slug) for slug, at in self._used.items() if slug in self._open and slug not in given)
-        for at, slug in idle[: max(len(self._open) - _MOST_OPEN, 0)]:
-            if self._clock() - at > _IDLE_S:
-                self._open.pop(slug).close()
 
     def training(self, slug: str) -> TrainingRun:
         """A training run."""
@@ -184,10 +166,8 @@ def _of_open(source: ViewedFile, summary: RunSummary) -> RunSummary:
     note = next(iter(filter(None, (source.problem, *source.notes))), "")
     if source.behind:
         return replace(summary, note=note or "being indexed")
-    mean, pass_1 = source.index().histogram("reward").mean, metrics.get("pass@1")
+    rewards, pass_1 = source.index().spread("reward"), metrics.get("pass@1")
     rate = pass_1 if isinstance(pass_1, int | float) else None
-    return replace(summary, reward=mean, pass_1=rate, kept=state.rows, failed=state.failed, note=note)
-
-
-def _digest(path: Path) -> str:
-    return blake2b(str(path).encode("utf-8", "surrogateescape"), digest_size=3).hexdigest()
+    return replace(
+        summary, reward=rewards and rewards.mean, pass_1=rate, kept=state.rows, failed=state.failed, note=note
+    )

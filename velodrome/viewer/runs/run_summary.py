@@ -1,7 +1,7 @@
 """One line about a run, without opening it: from the files that a collection or a training wrote beside it.
 
 Their numbers are taken only if they were written after the rollouts, and count what the record of the run counts.
-Otherwise there are none until somebody opens the run.
+Otherwise there are none until the run is opened.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The curves of training runs, as `curves.html` draws them: values over agent steps, thinned to what a page can show.
+"""The curves of training runs, for the chart kit: values over agent steps, thinned to what a page can show.
 
 A line is the mean of some epochs per point. Evaluations are points with their standard error, greedy ones apart from
-sampled ones. Places are percentages from the left and pixels from the top.
+sampled ones.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
+from velodrome.viewer.parts import plots
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.runs.training_run import TrainingData
 
 Json = dict[str, Any]
 Points = list[tuple[int, float]]
 
-HEIGHT = 130  # pixels of a picture
 MOST_POINTS = 300  # of a line
 MOST_MARKS = 200  # evaluations in one picture
 MOST_PICTURES = 100  # of numbers that are not ours
@@ -42,13 +42,13 @@ _OWN = {  # fields of an epoch that are drawn first, with their titles
 }
 _NOT_DRAWN = frozenset(("step", "epoch", "episodes", "rollout_ms", "update_ms"))
 PHASES = {"supervised": "teacher-forced", "ppo": "PPO"}
-PARTS = {  # of an epoch's time, from the bottom: the title, and the parts it takes together
-    "student": ("student acts", ("rollout/student_forward",)),
-    "teacher": ("teacher", ("rollout/teacher",)),
-    "environment": ("environment", ("rollout/environment",)),
-    "rollout": ("rest of the rollout", ("rollout/replay_store", "rollout/other")),
-    "learn": ("forward and backward", ("update/forward", "update/backward")),
-    "update": ("rest of the update", ("update/advantages", "update/minibatch", "update/optimizer", "update/other")),
+PARTS = {  # of an epoch's time, and the parts it takes together
+    "student acts": ("rollout/student_forward",),
+    "teacher": ("rollout/teacher",),
+    "environment": ("rollout/environment",),
+    "rest of the rollout": ("rollout/replay_store", "rollout/other"),
+    "forward and backward": ("update/forward", "update/backward"),
+    "rest of the update": ("update/advantages", "update/minibatch", "update/optimizer", "update/other"),
 }
 
 
@@ -83,7 +83,7 @@ def column(lines: Sequence[Json], name: str) -> Points:
 
 
 def thinned(points: Points) -> Points:
-    """At most so many points, each the mean of its neighbours."""
+    """At most `MOST_POINTS` points, each the mean of its neighbours."""
     every = -(-len(points) // MOST_POINTS)
     if every <= 1:
         return points
@@ -126,89 +126,51 @@ def picture(title: str, curves: Sequence[Curve], last: int, bands: Sequence[tupl
     low, high = min(values), max(values)
     if low == high:
         low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    scale = HEIGHT / (high - low)
+    scale = plots.Scale(low, high, number)
 
     def x(step: float) -> float:
         return 100 * step / last
 
-    def y(value: float) -> float:
-        return (high - value) * scale
-
     newest = [(curve.points or curve.marks)[-1][1] for curve in curves if curve.points or curve.marks]
+    label = f"{title}: from {number(min(values))} to {number(max(values))} over {last:,} agent steps"
     return {
+        **plots.chart("curve", label, scale, ["0", f"{last:,} steps"]),
         "title": title,
         "now": number(newest[0]) if len(newest) == 1 else "",
-        "label": f"{title}: from {number(min(values))} to {number(max(values))} over {last:,} agent steps",
-        "top": number(high),
-        "bottom": number(low),
-        "zero": y(0.0) if low < 0 < high else None,
-        "steps": f"{last:,} steps",
-        "bands": [
+        "shades": [
             (x(start), max(x(end) - x(start), 0.1), PHASES.get(name, name), name == "ppo") for name, start, end in bands
         ],
         "lines": [
-            {
-                "style": at % 8,
-                "label": curve.label,
-                "points": [(10 * x(step), y(value)) for step, value in curve.points],
-            }
+            plots.line([(x(step), value) for step, value in curve.points], scale, f"line-{at % 8}")
             for at, curve in enumerate(curves)
             if curve.points
         ],
-        "marks": [
-            {
-                "style": at % 8,
-                "shape": curve.shape,
-                "x": x(step),
-                "y": y(value),
-                "whisker": (y(value + error), y(value - error)) if error else None,
-                "title": f"{curve.label}, step {step:,}: {number(value)}" + (f" ± {number(error)}" if error else ""),
-            }
+        "dots": [
+            plots.dot(
+                x(step),
+                value,
+                scale,
+                reach=(value - error, value + error) if error else None,
+                style=f"mark-{at % 8}",
+                shape=curve.shape,
+                title=f"{curve.label}, step {step:,}: {number(value)}" + (f" ± {number(error)}" if error else ""),
+            )
             for at, curve in enumerate(curves)
             for step, value, error in curve.marks
         ],
     }
 
 
-def shares(run: TrainingData) -> Json | None:
-    """The share of each part of an epoch's time, stacked, and in all epochs together."""
-    lines = [line for line in run.epochs if isinstance(line.get("parts_ms"), dict)]
-    if not lines:
-        return None
-    every = -(-len(lines) // MOST_POINTS)
-    times = [_times(lines[at : at + every]) for at in range(0, len(lines), every)]
-    steps = [lines[min(at + every, len(lines)) - 1]["step"] for at in range(0, len(lines), every)]
-    totals = [sum(each[at] for each in times) for at in range(len(PARTS))]
-    whole, last = sum(totals), steps[-1]
-    if not whole or not last:
-        return None
-    if len(steps) == 1:
-        steps, times = [0, *steps], times * 2
-    bottom = [0.0] * len(steps)
-    areas = []
-    for at, (name, (label, _)) in enumerate(PARTS.items()):
-        top = [low + each[at] / (sum(each) or 1.0) for low, each in zip(bottom, times, strict=True)]
-        edge = [*zip(steps, top, strict=True), *reversed([*zip(steps, bottom, strict=True)])]
-        points = [(1000 * step / last, HEIGHT * (1 - share)) for step, share in edge]
-        if totals[at]:
-            areas.append(
-                {
-                    "name": name,
-                    "label": label,
-                    "points": points,
-                    "share": totals[at] / whole,
-                    "ms": totals[at] / len(lines),
-                }
-            )
-        bottom = top
-    return {"areas": areas, "steps": f"{last:,} steps", "label": "Share of an epoch's time by part, over agent steps"}
-
-
-def _times(lines: Sequence[Json]) -> list[float]:
-    """Milliseconds of each of `PARTS`, over some epochs."""
+def shares(run: TrainingData) -> list[Json]:
+    """What each part takes of the epochs' time: its share, and milliseconds per epoch."""
+    lines = [line["parts_ms"] for line in run.epochs if isinstance(line.get("parts_ms"), dict)]
+    totals = {
+        label: sum(value for line in lines for part in parts if is_number(value := line.get(part)) and value > 0)
+        for label, parts in PARTS.items()
+    }
+    whole = sum(totals.values())
     return [
-        sum(value for line in lines for part in parts if is_number(value := line["parts_ms"].get(part)) and value > 0)
-        for _, parts in PARTS.values()
+        {"label": label, "share": total / whole, "ms": total / len(lines)} for label, total in totals.items() if total
     ]
 
 

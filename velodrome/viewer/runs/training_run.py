@@ -1,8 +1,4 @@
-"""A training run as the viewer knows it: its metrics, thinned, its settings, checkpoints and episodes.
-
-Reading is bounded: of a long file of metrics some thousand lines are read, evenly spread; evaluations, of which there
-are few, are looked for some hundred megabytes at a time.
-"""
+"""A training run as the viewer knows it: its metrics, thinned, its settings, checkpoints and episodes."""
 
 from __future__ import annotations
 
@@ -16,19 +12,14 @@ from typing import Any
 
 from velodrome.records.jsonl import open_regular
 from velodrome.viewer.runs.folder import METRICS, SETTINGS
-from velodrome.viewer.runs.run_summary import parsed_object, tail_lines
+from velodrome.viewer.runs.run_summary import parsed_object
 
 Json = dict[str, Any]
 
-WHOLE_BYTES = 6_000_000  # up to here every line is read
-SAMPLES = 3_000  # lines of a longer file
-MOST_EVALUATIONS = 2_000
-_LINE_BYTES = 16_384
-_SCAN_BYTES = 256_000_000  # looked through for evaluations at once
+MOST_LINES = 4_000  # epochs, and evaluations, that are kept
 _CHUNK_BYTES = 4_000_000
 _MOST_FILES = 2_000
 _MOST_SETTINGS_BYTES = 1_000_000
-_EVALUATION = b'"evaluation":{'
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.pt")
 _EPISODES = re.compile(r"episodes\w*\.jsonl(\.zst)?")
 _TRACE = re.compile(r"profiler_trace_\d+\.json")
@@ -46,39 +37,56 @@ class FolderFile:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What the files of a run say. `sampled`: only some of the epochs are here. `scanned` bytes of `size` were read."""
+    """What the files of a run say. Of very many epochs one of `every` is here."""
 
     epochs: list[Json] = field(default_factory=list)
     evaluations: list[Json] = field(default_factory=list)
-    sampled: bool = False
-    scanned: int = 0
-    size: int = 0
+    every: int = 1
     settings: Json = field(default_factory=dict)
     checkpoints: list[FolderFile] = field(default_factory=list)
     episodes: list[FolderFile] = field(default_factory=list)
     traces: list[FolderFile] = field(default_factory=list)
 
 
+class ThinnedLines:
+    """Lines by step. Of too many every second is kept, then every fourth, and so on."""
+
+    def __init__(self) -> None:
+        self.lines: list[Json] = []
+        self.every = 1
+        self._seen = 0
+
+    def add(self, line: Json) -> None:
+        """Add a line. A run that resumed goes back to an earlier step: what came after it is dropped."""
+        while self.lines and self.lines[-1]["step"] >= line["step"]:
+            self.lines.pop()
+        if self._seen % self.every == 0:
+            self.lines.append(line)
+        self._seen += 1
+        if len(self.lines) > MOST_LINES:
+            self.lines, self.every = self.lines[::2], 2 * self.every
+
+
 class TrainingRun:
-    """The folder of a run, read again when its metrics have changed."""
+    """The folder of a run. Its metrics are read on when they grow, and again from the start when they were cut."""
 
     def __init__(self, folder: Path, slug: str, name: str) -> None:
         self.path = folder
         self.slug = slug
         self.name = name
         self._lock = threading.Lock()
-        self._evaluations: list[Json] = []
-        self._scanned = 0
-        self._every = 1  # of so many evaluations one is kept
-        self._seen = 0
-        self._inode = 0
-        self._read: tuple[object, list[Json], bool] = (None, [], False)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._epochs, self._evaluations = ThinnedLines(), ThinnedLines()
+        self._last: Json | None = None  # the newest epoch, which thinning may leave out
+        self._inode = self._end = 0
 
     @property
     def version(self) -> str:
         """Changes whenever a page about this run would."""
         stamps = [_stamp(self.path / name) for name in (METRICS, SETTINGS, ".")]
-        return blake2b(repr((stamps, self._scanned)).encode(), digest_size=8).hexdigest()
+        return blake2b(repr(stamps).encode(), digest_size=8).hexdigest()
 
     def read(self) -> TrainingData:
         """What is known now. A file that cannot be read is empty."""
@@ -90,86 +98,48 @@ class TrainingRun:
         except OSError:
             pass
         with self._lock:
-            epochs, sampled, size = self._epochs()
+            self._read_on()
+            epochs = self._epochs.lines
             return TrainingData(
-                epochs,
-                list(self._evaluations),
-                sampled,
-                self._scanned,
-                size,
+                epochs + ([self._last] if self._last and epochs[-1:] != [self._last] else []),
+                list(self._evaluations.lines),
+                self._epochs.every,
                 settings,
                 _matching(files, _CHECKPOINT),
                 _matching(files, _EPISODES),
                 _matching(files, _TRACE),
             )
 
-    def _epochs(self) -> tuple[list[Json], bool, int]:
+    def _read_on(self) -> None:
+        """The whole lines that were added. A run that resumes cuts its file back: then everything is read."""
         try:
-            file = open_regular(self.path / METRICS)
+            with open_regular(self.path / METRICS) as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._end:
+                    self._forget()
+                self._inode = status.st_ino
+                while data := os.pread(file.fileno(), _CHUNK_BYTES, self._end):
+                    end = data.rfind(b"\n") + 1
+                    if not end:
+                        break
+                    for text in data[:end].splitlines():
+                        self._add(parsed_object(text))
+                    self._end += end
         except OSError:
-            return [], False, 0
-        with file:
-            fd = file.fileno()
-            status = os.fstat(fd)
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if self._read[0] != stamp:
-                sampled = status.st_size > WHOLE_BYTES
-                lines = _samples(fd, status.st_size) if sampled else _lines(os.pread(fd, status.st_size, 0))
-                lines += tail_lines(self.path / METRICS) if sampled else []
-                by_step = {line["step"]: line for line in lines if "phase" in line and _is_step(line.get("step"))}
-                self._read = (stamp, [by_step[step] for step in sorted(by_step)], sampled)
-            self._scan(fd, status)
-            return self._read[1], self._read[2], status.st_size
+            self._forget()
 
-    def _scan(self, fd: int, status: os.stat_result) -> None:
-        """Look for evaluations in what was added. A run that resumes cuts its file back: then everything is read."""
-        if status.st_ino != self._inode or status.st_size < self._scanned:
-            self._evaluations, self._scanned, self._every, self._seen = [], 0, 1, 0
-        self._inode = status.st_ino
-        until = min(status.st_size, self._scanned + _SCAN_BYTES)
-        while self._scanned < until:
-            data = os.pread(fd, _CHUNK_BYTES, self._scanned)
-            end = data.rfind(b"\n") + 1
-            if not end:
-                break
-            place = data.find(_EVALUATION, 0, end)
-            while place >= 0:
-                start, stop = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
-                self._keep(parsed_object(data[start:stop]))
-                place = data.find(_EVALUATION, stop, end)
-            self._scanned += end
-
-    def _keep(self, line: Json) -> None:
-        """Of very many evaluations every second is kept, then every fourth, and so on."""
-        if not (isinstance(line.get("evaluation"), dict) and _is_step(line.get("step"))):
+    def _add(self, line: Json) -> None:
+        if not _is_step(line.get("step")):
             return
-        if self._evaluations and line["step"] < self._evaluations[-1]["step"]:
-            self._evaluations = [each for each in self._evaluations if each["step"] < line["step"]]
-        if self._seen % self._every == 0:
-            self._evaluations.append(line)
-        self._seen += 1
-        if len(self._evaluations) > MOST_EVALUATIONS:
-            self._evaluations, self._every = self._evaluations[::2], 2 * self._every
+        if isinstance(line.get("evaluation"), dict):
+            self._evaluations.add(line)
+        elif "phase" in line:
+            self._epochs.add(line)
+            self._last = line
 
 
 def _is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
-
-
-def _lines(data: bytes) -> list[Json]:
-    return [line for text in data.split(b"\n")[:-1] if (line := parsed_object(text))]
-
-
-def _samples(fd: int, size: int) -> list[Json]:
-    """Lines at places evenly spread over the file."""
-    lines = []
-    for place in range(SAMPLES):
-        data = os.pread(fd, _LINE_BYTES, place * size // SAMPLES)
-        start = data.find(b"\n") + 1 if place else 0
-        end = data.find(b"\n", start)
-        if end > start and (line := parsed_object(data[start:end])):
-            lines.append(line)
-    return lines
 
 
 def _files(folder: Path) -> list[FolderFile]:

@@ -57,7 +57,7 @@ class ExtractorHub:
         self.world: World = make_world(size, num_envs, agents, max_steps, notes)
         total = self.spec.total
         self.obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
-        self.action_mask = self.alive = None
+        self.action_mask = None
         self.final_obs: Array = np.zeros((total, hub_rules.OBS_BYTES), np.uint8)
         self.rewards: NDArray[np.float32] = np.zeros(total, np.float32)
         self.terminals: NDArray[np.bool_] = np.zeros(total, np.bool_)

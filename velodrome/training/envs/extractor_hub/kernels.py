@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from velodrome.training.compiled import inner, kernel
 from velodrome.training.envs.extractor_hub.hub_rules import (
     ACTIONS,
     AGENT,
@@ -61,7 +62,6 @@ from velodrome.training.envs.extractor_hub.world import (
     begin,
 )
 from velodrome.training.envs.interface import Array
-from velodrome.training.kernels.compiled import inner, kernel
 
 
 @inner

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.errors import InputError
+from velodrome.training.compiled import inner, kernel
 from velodrome.training.envs.extractor_hub.hub_rules import (
     ACTIONS,
     AGENT,
@@ -43,7 +44,6 @@ from velodrome.training.envs.extractor_hub.hub_rules import (
     WINDOW,
 )
 from velodrome.training.envs.interface import Array
-from velodrome.training.kernels.compiled import inner, kernel
 
 UNKNOWN: Final = 255
 FAR: Final = 65535

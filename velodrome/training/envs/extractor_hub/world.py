@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from velodrome.training.compiled import inner
 from velodrome.training.envs.extractor_hub.hub_rules import (
     ACTIONS,
     AGENT,
@@ -28,7 +29,6 @@ from velodrome.training.envs.extractor_hub.hub_rules import (
     per_resource,
 )
 from velodrome.training.envs.interface import Array
-from velodrome.training.kernels.compiled import inner
 
 MARGIN: Final = REACH - 1
 

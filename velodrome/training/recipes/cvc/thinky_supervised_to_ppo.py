@@ -18,6 +18,7 @@ from velodrome.training.settings import (
 
 _EPISODE = 256  # steps
 _BATCH = 65_536  # agent steps
+_EPISODES = 128  # of an evaluation
 _ROLLOUTS = 10  # of the supervised phase, at least
 
 
@@ -27,13 +28,14 @@ def thinky_supervised_to_ppo(
     num_envs: Annotated[int, Field(ge=1, le=65_536, description="environments stepped at once")] = 64,
     agents: Annotated[int, Field(ge=1, le=64, description="agents in each")] = 4,
 ) -> RunSettings:
-    """A student taught by the scripted teacher thinky, then going on alone with PPO.
+    """A student is taught by the scripted teacher thinky, then continues alone with PPO.
 
     With 64 x 4 agents a rollout is a whole episode of all of them, 65,536 agent steps; a short supervised phase has
     shorter ones, ten of them.
     """
     kickstart_coef = 0.03 if supervised_steps else 0.0  # without the teacher, any environment
     batch = num_envs * agents * _rollout_steps(supervised_steps, num_envs * agents)
+    evaluated = 2 * _EPISODES * _EPISODE * agents  # agent steps of an evaluation: no more than half of those trained
     return RunSettings(
         run="thinky",
         env=EnvSettings(name=base_missions, num_envs=num_envs, agents=agents),
@@ -49,7 +51,7 @@ def thinky_supervised_to_ppo(
             normalize_rewards=True,
             checkpoint_interval=8,
         ),
-        evaluator=EvaluatorConfig(epoch_interval=8, episodes=128, greedy=False),
+        evaluator=EvaluatorConfig(epoch_interval=-(-2 * evaluated // batch), episodes=_EPISODES, greedy=False),
     )
 
 

@@ -1,0 +1,1 @@
+"""What tests share: processes, servers, models, browsers, clocks and rollouts."""

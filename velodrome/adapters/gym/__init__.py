@@ -1,0 +1,1 @@
+"""Folders of NeMo Gym's resources servers, run as they are."""

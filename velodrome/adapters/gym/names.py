@@ -1,0 +1,75 @@
+"""Which modules of `nemo_gym` a folder can import here without that package, and what each of them has.
+
+The modules are there only where the package is not: one that is installed is used as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+from velodrome.adapters.gym import bases, types
+
+PACKAGE = "nemo_gym"
+_PUBLIC = {
+    name: value
+    for module in (types, bases)
+    for name, value in vars(module).items()
+    if not name.startswith("_") and (getattr(value, "__module__", "").startswith("velodrome.") or name.isupper())
+}
+_ALIASES = {name: value for name, value in vars(types).items() if name.startswith("NeMoGym")}
+_EVERYTHING = {**_PUBLIC, **_ALIASES}
+METRICS_MODULE = "reward_profile"
+_METRICS = (
+    *("compute_pass_majority_metrics", "highest_k_metrics", "compute_subset_metrics", "add_avg_sample_std_dev"),
+    "compute_aggregate_metrics",
+)
+MODULES = {
+    "base_resources_server": _EVERYTHING,
+    "openai_utils": _EVERYTHING,
+    "config_types": _EVERYTHING,
+    "server_utils": _EVERYTHING,
+    "global_config": _EVERYTHING,
+    "prompt": _EVERYTHING,
+    "judge": _EVERYTHING,
+}
+
+
+def is_installed() -> bool:
+    """Whether the real package is there."""
+    there = sys.modules.get(PACKAGE)
+    if there is not None:
+        return not getattr(there, "stands_in", False)
+    # A folder of that name, as in a clone of NeMo Gym, is not enough: nothing has installed what it imports.
+    return any(each.read_text("RECORD") is not None for each in metadata.distributions(name="nemo-gym"))
+
+
+def stand_in() -> None:
+    """Make the modules importable, unless the real package is."""
+    if is_installed() or PACKAGE in sys.modules:
+        return
+    package = _module(PACKAGE, {"stands_in": True})
+    package.__path__ = []
+    for name, values in {**MODULES, METRICS_MODULE: {each: _uncomputed(each) for each in _METRICS}}.items():
+        setattr(package, name, _module(f"{PACKAGE}.{name}", values))
+
+
+def _module(name: str, values: dict[str, Any]) -> ModuleType:
+    module = ModuleType(name, "A part of Velodrome that stands in for NeMo Gym's.")
+    module.__spec__ = ModuleSpec(name, None, is_package=name == PACKAGE)
+    vars(module).update(values)
+    sys.modules[name] = module
+    return module
+
+
+def _uncomputed(name: str) -> Any:
+    """Their metrics over many rollouts, which nothing here asks a folder for: velo metrics computes ours."""
+
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"{PACKAGE}.reward_profile.{name} needs the nemo-gym package; see velo metrics")
+
+    fail.__name__ = name
+    return fail

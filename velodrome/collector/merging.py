@@ -1,0 +1,177 @@
+"""Several outputs as one, which `velo collect` can continue. Nothing is overwritten, and nothing is half done.
+
+A line is taken whole or not at all. The first rollout of each key is taken; later ones are left out and counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from velodrome.collector.keys import content_number, entry_of
+from velodrome.collector.runfile import RunFile, refuse_mixing
+from velodrome.collector.watch.live_state import lives, read_live_state
+from velodrome.errors import InputError
+from velodrome.records.jsonl import read_lines
+from velodrome.records.judgements import notes_file, read_judgement
+from velodrome.records.other_files import other_file
+from velodrome.records.outfile import OutFile, side_file_problem
+from velodrome.records.rollout import SIDECARS, beside
+from velodrome.records.rows import Notes
+from velodrome.records.task import hashed
+from velodrome.settings.files import file_problem, find_inputs, is_pattern
+from velodrome.settings.model import Settings
+from velodrome.settings.values import FilePath
+
+
+class MergeOptions(Settings):
+    """What is merged, and into what."""
+
+    out: FilePath = Field(description="the new file; nothing is overwritten")
+    files: tuple[FilePath, ...] = Field((), description="rollouts files (.jsonl or .jsonl.zst)")
+    allow_mixed: bool = Field(False, description="merge rollouts made with different settings")
+
+
+@dataclass
+class MergeResult:
+    """What was merged. `repeated` counts rollouts whose key was there before, `left_out` lines that are none."""
+
+    rollouts: int = 0
+    repeated: int = 0
+    failures: int = 0
+    left_out: int = 0
+    notes: Notes = field(default_factory=Notes)
+
+    def leave_out(self, path: Path, number: int, reason: str) -> None:
+        """Count a line that is not taken."""
+        self.left_out += 1
+        self.notes.add(f"{path}:{number}: {reason}; left out")
+
+
+def merge(options: MergeOptions) -> MergeResult:
+    """Write the rollouts, failures and runs of these outputs as one. Nothing is written if anything is wrong."""
+    out, paths = options.out, _files(options.files)
+    _check(out, paths)
+    run = RunFile(out)
+    for path in paths:
+        problems = run.add(RunFile(path), path.name)
+        if not options.allow_mixed:
+            refuse_mixing(problems, path)
+    result = MergeResult()
+    with ExitStack() as stack:
+        output, failures, notes = (
+            stack.enter_context(OutFile(file)) for file in (out, beside(out, "failures.jsonl"), notes_file(out))
+        )
+        _merge_rows(output, paths, result)
+        _merge_failures(failures, paths, result)
+        judgements = _merge_notes(notes, paths)
+        if result.failures:
+            failures.commit()
+        if judgements:
+            notes.commit()
+            result.notes.append(f"{notes.path}: {judgements} line{'s' * (judgements > 1)} of people's judgement")
+        if any(beside(path, "run.json").exists() for path in paths):
+            run.save()
+        output.commit()
+    return result
+
+
+def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> None:
+    """The first rollout of every key."""
+    lines: dict[int, int] = {}  # by key
+    tasks: dict[int, int] = {}  # the digest of each task's content
+    different = 0
+    for path in paths:
+        rollouts = others = 0
+        for number, line in _whole_lines(path, result):
+            entry = entry_of(line)
+            if entry is None:
+                result.leave_out(path, number, "not a rollout")
+                others += line.endswith(b"\n")  # the last line of a killed run may be torn
+                continue
+            rollouts += 1
+            task, repeat, content = entry
+            digest = content_number(content)
+            if digest and tasks.setdefault(hashed(task), digest) != digest:
+                raise InputError(
+                    f"{path}:{number}: the id {task!r} is that of another task before it (docs/rollouts.md#keys)"
+                )
+            line = line.rstrip(b"\r\n")
+            key, line_hash = hashed(f"{task}/{repeat}"), hashed(line)
+            if key in lines:
+                result.repeated += 1
+                different += lines[key] != line_hash
+            else:
+                lines[key] = line_hash
+                result.rollouts += 1
+                output.write(line + b"\n")
+        if others and not rollouts:
+            raise InputError(f"{path}: no rollout in it, but {others} other lines; leave it out")
+    if not lines:
+        raise InputError(f"no rollout in {', '.join(map(str, paths))}; nothing was written", *result.notes)
+    if different:
+        result.notes.append(f"{different:,} rollouts have the key of another one before them; the first is kept")
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """The rollouts files that these paths and patterns name. The files beside them are merged with them."""
+    named = [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
+    beside_them = {beside(path, kind) for path in named for kind in SIDECARS}
+    return [path for path in named if path not in beside_them]
+
+
+def _check(out: Path, paths: Sequence[Path]) -> None:
+    problems = [] if out.name.endswith((".jsonl", ".jsonl.zst")) else [f"{out}: an output ends in .jsonl or .jsonl.zst"]
+    if (problem := side_file_problem(out)) is not None:
+        problems.append(problem)
+    if not paths:
+        problems.append("no files to merge: give at least one")
+    for path in paths:
+        if (problem := file_problem(path) or other_file(path)) is not None:
+            problems.append(problem)
+        elif beside(path, "progress.json").exists():
+            state = read_live_state(path)
+            if "finished_at" not in state and lives(state):
+                problems.append(f"{path}: process {state['pid']} is writing to it; wait for it, or stop it")
+    if problems:
+        raise InputError(*problems)
+    for path in (out, *(beside(out, kind) for kind in SIDECARS)):
+        if os.path.lexists(path):
+            raise InputError(f"{path}: there already; nothing is overwritten, so give another output")
+
+
+def _whole_lines(path: Path, result: MergeResult) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file; those that cannot be read are counted."""
+    return read_lines(path, lost=lambda lost: result.leave_out(path, lost.number, lost.reason))
+
+
+def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResult) -> None:
+    """Every failed attempt once."""
+    seen: set[int] = set()
+    for path in (beside(path, "failures.jsonl") for path in paths):
+        for number, line in _whole_lines(path, result) if path.exists() else ():
+            line = line.rstrip(b"\r\n")
+            if entry_of(b'{"meta":' + line + b"}") is None:
+                result.leave_out(path, number, "not a failed attempt")
+            elif (content := hashed(line)) not in seen:
+                seen.add(content)
+                failures.write(line + b"\n")
+                result.failures += 1
+
+
+def _merge_notes(notes: OutFile, paths: Sequence[Path]) -> int:
+    """What people said, each line once and by its time: the last of a person counts."""
+    times: dict[bytes, float] = {}
+    for file in filter(Path.exists, map(notes_file, paths)):
+        for _, line in _whole_lines(file, MergeResult()):
+            judgement = read_judgement(line)
+            if judgement is not None:
+                times[line.rstrip(b"\r\n")] = judgement.at
+    for line in sorted(times, key=lambda line: times[line]):
+        notes.write(line + b"\n")
+    return len(times)

@@ -1,1 +1,0 @@
-"""Where the tasks of a run come from, and what of them is left to do."""

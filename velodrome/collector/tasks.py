@@ -1,0 +1,66 @@
+"""Tasks in a file, in several files, or in memory. Every task has a number, and a place for messages made of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from velodrome.errors import InputError
+from velodrome.records.jsonl import read_lines
+
+
+class TaskFiles:
+    """Tasks in a file, or in several one after the other: lines are numbered through."""
+
+    def __init__(self, paths: Sequence[Path], pattern: Path | None = None) -> None:
+        self.name = str(paths[0] if len(paths) == 1 else pattern)
+        self._paths = paths
+        self._files = [path.absolute() for path in paths]  # code of an environment may change the working directory
+        self._before = [0]  # lines before each file, as far as they were read
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number."""
+        last, self._before = 0, []
+        for path in self._files:
+            before = last
+            self._before.append(before)
+            for number, line in read_lines(path):
+                last = before + number
+                yield last, line
+
+    def place(self, number: int) -> str:
+        """Which file the line of that number is in, and where."""
+        at = bisect_left(self._before, number) - 1
+        return f"{self._paths[at]}:{number - self._before[at]}"
+
+
+class TaskList:
+    """Tasks in memory, by their number from 1."""
+
+    def __init__(self, tasks: Collection[Any]) -> None:
+        self.name = "tasks"
+        self._lines = [encoded_task(task) for task in tasks]
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every task as a line."""
+        return enumerate(self._lines, 1)
+
+    def place(self, number: int) -> str:
+        """Which task it is."""
+        return f"{self.name}:{number}"
+
+
+Tasks = TaskFiles | TaskList
+
+
+def encoded_task(task: Any) -> bytes:
+    """A task as a line; a text is the input of its request."""
+    row = {"responses_create_params": {"input": task}} if isinstance(task, str) else task
+    try:
+        return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise InputError(f"a task is not JSON: {error} (see docs/rollouts.md#task)") from None

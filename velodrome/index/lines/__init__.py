@@ -1,1 +1,0 @@
-"""Lines of the files that an index follows: found, read on, and parsed."""

@@ -1,1 +1,0 @@
-"""Trace files and training runs, read back."""

@@ -1,1 +1,0 @@
-"""What people add to rollouts."""

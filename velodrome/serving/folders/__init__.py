@@ -1,1 +1,0 @@
-"""Folders of other projects' environments, run as they are."""

@@ -1,0 +1,1 @@
+"""Rollouts for the systems that others watch their programs with."""

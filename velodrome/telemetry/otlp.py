@@ -1,0 +1,288 @@
+"""Rollouts as OpenTelemetry traces, sent over HTTP as OTLP's protobuf messages from the rows that a run wrote.
+
+Nothing that a receiver does changes a rollout. What it did not take is reported in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from velodrome.errors import InputError, describe
+from velodrome.records.facts import RowFacts
+from velodrome.records.mending import HOSTILE
+from velodrome.records.rows import Unread, read_attempts
+
+Json = dict[str, Any]
+Node = list[Any]  # [name, start in µs, length in µs, counts, children]
+Attributes = Mapping[str, str | int | float | bool]
+
+HEADER_VARIABLES = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+
+_PATH = "/v1/traces"
+_GRPC_PORT = 4317
+_BATCH = 2000  # spans in one request
+_TRIES = 4
+_PASSING = (408, 429, 502, 503, 504)  # what the protocol says may be sent again
+_LONGEST_TEXT = 2000
+_MOST_ANSWER_BYTES = 64 * 1024
+_SENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_COUNTS = {"pid": "process.pid"}  # what OpenTelemetry has a name for
+
+
+class Receiver:
+    """Where traces go. An address, a header or a missing package is refused before anything runs."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        timeout_s: float = 10.0,
+        backoff_s: float = 0.5,
+    ) -> None:
+        self._url = _checked(endpoint)
+        path = self._url.path.rstrip("/")
+        path = path if path.endswith(_PATH) else path + _PATH
+        self.label = f"{self._url.scheme}://{self._url.netloc}{path}"
+        self._target = f"{path}?{self._url.query}" if self._url.query else path
+        self._headers = {**headers_from(environ), "Content-Type": "application/x-protobuf", "Connection": "close"}
+        self._timeout_s, self._backoff_s = timeout_s, backoff_s
+        self._encoder = Encoder()
+        self._why = ""
+
+    def send(self, rollouts: Path, since: float = 0.0) -> list[str]:
+        """Send every attempt that finished from `since` on. One line about what was lost, if anything was.
+
+        After a request that fails for good the rest is counted and not sent.
+        """
+        seen = delivered = 0
+        failed = False
+        for batch in _batches(rollouts, since):
+            body, size = self._encoder.request(batch)
+            seen += size
+            if not failed:
+                taken = self._deliver(body, size)
+                failed = taken is None
+                delivered += taken or 0
+        if seen == delivered:
+            return []
+        hint = " (4317 is the port of gRPC; OTLP over HTTP has 4318)" if self._url.port == _GRPC_PORT else ""
+        return [f"otlp_endpoint: {seen - delivered} of {seen} spans did not reach {self.label}: {self._why}{hint}"]
+
+    def _deliver(self, body: bytes, size: int) -> int | None:
+        """How many spans of a request were taken; None if it failed."""
+        for tries in range(_TRIES):
+            if tries:
+                time.sleep(self._backoff_s * 2.0**tries)
+            try:
+                status, answer = self._post(body)
+            except (OSError, HTTPException) as error:
+                self._why = "no answer in time" if isinstance(error, TimeoutError) else describe(error)
+                continue
+            if 200 <= status < 300:
+                rejected, why = self._encoder.rejected(answer)
+                self._why = why or self._why
+                return max(size - rejected, 0)
+            self._why = f"it answered {status}"
+            if status not in _PASSING:
+                break
+        return None
+
+    def _post(self, body: bytes) -> tuple[int, bytes]:
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        connection = kind(self._url.hostname or "", self._url.port, timeout=self._timeout_s)
+        with closing(connection):
+            connection.request("POST", self._target, body, self._headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_MOST_ANSWER_BYTES)
+
+
+def _batches(rollouts: Path, since: float) -> Iterator[list[RowFacts]]:
+    """The attempts with times, about as many at once as a request holds."""
+    batch: list[RowFacts] = []
+    spans = 0
+    for facts in read_attempts(rollouts, Unread(rollouts)):
+        if facts.times is not None and (facts.finished_at or 0.0) >= max(since, facts.times.total_s):
+            batch.append(facts)
+            spans += 1 + _size(facts.times.tree)
+            if spans >= _BATCH:
+                yield batch
+                batch, spans = [], 0
+    if batch:
+        yield batch
+
+
+class Encoder:
+    """Rows as the protocol's messages."""
+
+    def __init__(self) -> None:
+        try:
+            from google.protobuf.message import DecodeError
+            from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+            from opentelemetry.proto.trace.v1 import trace_pb2
+        except ImportError as error:
+            raise InputError(
+                f'otlp_endpoint: a package is missing ({error.name}); pip install "velodrome[otel]"'
+            ) from error
+        self._service: Any = trace_service_pb2
+        self._kinds: Any = trace_pb2.Span
+        self._failed: Any = trace_pb2.Status.STATUS_CODE_ERROR
+        self._unreadable: type[Exception] = DecodeError
+        self._ids = random.Random()  # of its own: a seed that a user sets must not repeat ids
+
+    def request(self, batch: Sequence[RowFacts]) -> tuple[bytes, int]:
+        """The body of one request, and how many spans are in it."""
+        request = self._service.ExportTraceServiceRequest()
+        group = request.resource_spans.add()
+        resource: Attributes = {
+            "service.name": "velodrome",
+            "service.version": version("velodrome"),
+            "process.pid": os.getpid(),
+        }
+        _describe(group.resource.attributes, resource)
+        scope = group.scope_spans.add()
+        scope.scope.name = "velodrome"
+        for facts in batch:
+            self._add_attempt(scope.spans, facts)
+        return request.SerializeToString(), len(scope.spans)
+
+    def rejected(self, answer: bytes) -> tuple[int, str]:
+        """How many spans a receiver did not want though it took the request, and why."""
+        try:
+            refusal = self._service.ExportTraceServiceResponse.FromString(answer).partial_success
+        except self._unreadable:
+            return 0, ""  # a receiver that answers in another way took all of them
+        why = " ".join(refusal.error_message.split())[:200]
+        return refusal.rejected_spans, f"it refused some: {why}" if refusal.rejected_spans else ""
+
+    def _add_attempt(self, spans: Any, facts: RowFacts) -> None:
+        """The root takes both ids from the `traceparent` header that its calls carried."""
+        times = facts.times
+        assert times is not None
+        sent = _SENT.fullmatch(str(facts.meta.get("trace")))
+        ids = (bytes.fromhex(sent[1]), bytes.fromhex(sent[2])) if sent else (self._id() + self._id(), self._id())
+        start_ns = round(((facts.finished_at or 0.0) - times.total_s) * 1e9)
+        root = self._one(spans, "rollout", ids, b"", start_ns, start_ns + round(times.total_s * 1e9))
+        _describe(root.attributes, _about(facts))
+        if facts.failed:
+            root.status.code = self._failed
+            root.status.message = _text(facts.error)
+        for node in times.tree:
+            try:
+                self._add(spans, node, start_ns, (ids[0], self._id()), ids[1])
+            except HOSTILE:  # of somebody else's row
+                continue
+
+    def _add(self, spans: Any, node: Node, origin_ns: int, ids: tuple[bytes, bytes], parent: bytes) -> None:
+        """One span and all below it. `@server` is time in another process."""
+        name, start_us, length_us, counts, below = node
+        start_ns = origin_ns + round(start_us * 1e3)
+        message = self._one(spans, name, ids, parent, start_ns, start_ns + max(round(length_us * 1e3), 0))
+        if name.startswith("@"):
+            message.name = _text(name[1:])
+            message.kind = self._kinds.SPAN_KIND_SERVER
+            _describe(message.attributes, {"velodrome.server": name[1:]})
+        elif any(child[0].startswith("@") for child in below):
+            message.kind = self._kinds.SPAN_KIND_CLIENT
+        named = {_COUNTS.get(each, f"velodrome.{each}"): _whole(value) for each, value in (counts or {}).items()}
+        _describe(message.attributes, named)
+        for child in below:
+            self._add(spans, child, origin_ns, (ids[0], self._id()), ids[1])
+
+    def _one(self, spans: Any, name: str, ids: tuple[bytes, bytes], parent: bytes, start_ns: int, end_ns: int) -> Any:
+        return spans.add(
+            trace_id=ids[0],
+            span_id=ids[1],
+            parent_span_id=parent,
+            name=_text(name),
+            kind=self._kinds.SPAN_KIND_INTERNAL,
+            start_time_unix_nano=max(start_ns, 0),
+            end_time_unix_nano=max(end_ns, 0),
+        )
+
+    def _id(self) -> bytes:
+        return (self._ids.getrandbits(64) or 1).to_bytes(8, "big")
+
+
+def _about(facts: RowFacts) -> Attributes:
+    about = {
+        "velodrome.key": facts.key,
+        "velodrome.agent": facts.agent,
+        "velodrome.task_index": facts.meta.get("task_index"),
+        "velodrome.rollout_index": facts.meta.get("rollout_index"),
+        "velodrome.kept": not facts.failed,
+        "velodrome.reward": None if facts.reward is None else float(facts.reward),
+    }
+    return {name: value for name, value in about.items() if isinstance(value, str | int | float)}
+
+
+def _describe(into: Any, attributes: Attributes) -> None:
+    for name, value in attributes.items():
+        one = into.add(key=name)
+        if isinstance(value, bool):
+            one.value.bool_value = value
+        elif isinstance(value, int):
+            one.value.int_value = value
+        elif isinstance(value, float):
+            one.value.double_value = value
+        else:
+            one.value.string_value = _text(value)
+
+
+def headers_from(environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers that OpenTelemetry's own variables ask for: `name=value,name=value`, percent-encoded."""
+    headers = {}
+    for variable in HEADER_VARIABLES:
+        for number, pair in enumerate(filter(str.strip, environ.get(variable, "").split(",")), 1):
+            name, equals, value = (part.strip() for part in pair.partition("="))
+            value = unquote(value)
+            if not equals or not name.isascii() or not name or not value.isprintable() or not value.isascii():
+                raise InputError(f"{variable}: header {number} is not name=value")  # its text may be a secret
+            headers[name] = value
+    return headers
+
+
+def _checked(endpoint: str) -> SplitResult:
+    try:
+        url = urlsplit(endpoint)
+        port = url.port
+    except ValueError:
+        url, port = SplitResult("", "", "", "", ""), 0
+    if url.scheme not in ("http", "https") or not _is_host(url.hostname) or port == 0:
+        raise InputError("otlp_endpoint: it is a URL such as http://127.0.0.1:4318")
+    if "@" in url.netloc:
+        raise InputError(f"otlp_endpoint: a URL with a password in it is not used; put that into {HEADER_VARIABLES[0]}")
+    return url
+
+
+def _size(nodes: list[Node]) -> int:
+    try:
+        return sum([1 + _size(node[4]) for node in nodes])
+    except HOSTILE:
+        return 0
+
+
+def _is_host(name: str | None) -> bool:
+    try:
+        return bool(name) and bool(str(name).encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def _whole(count: float) -> int | float:
+    return int(count) if isfinite(count) and count == int(count) else count
+
+
+def _text(value: str) -> str:
+    return value[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()

@@ -1,0 +1,235 @@
+"""Conversations beside each other: where repeats of a task diverge, and two of them message by message, word by word.
+
+The work is bounded: pairs of long texts are compared from both ends only, once the page has compared enough words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+
+from velodrome.viewer.parts.dialogue import ShownMessage
+
+_MOST_COMPARED = 20_000  # characters of one message
+_BEFORE = 240  # characters shown before the word that differs
+_AFTER = 700
+_WORD = re.compile(r"\s*\S+")
+MOST_MESSAGES = 600  # of one conversation
+_MOST_SHOWN = 4_000  # characters of one message that differs
+_SAME_SHOWN = 300  # characters at either end of a stretch that is the same
+_MOST_WORK = 3_000_000  # words of one side times words of the other, over the whole page
+_MOST_WORDS = 1_500  # of one message
+_WORDS = re.compile(r"\s*\S+|\s+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One message of one repeat. If it diverges, `same` is the common start and `word` the first word that differs."""
+
+    label: str
+    kind: str  # same, diverging, after
+    same: str
+    word: str = ""
+    rest: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """How far repeats agree: the number of equal messages, then of equal words. `message` is None if all are equal."""
+
+    message: int | None
+    word: int
+    repeats: list[list[Step]]
+
+
+def compared_text(message: ShownMessage) -> str:
+    """A message as one text."""
+    parts = [message.aloud] if message.aloud else []
+    for call in message.calls:
+        arguments = ", ".join(f"{each.name}: {each.text}" if each.name else each.text for each in call.arguments)
+        parts.append(f"{call.name}({arguments}) → {'no result' if call.aloud is None else call.aloud}")
+    return "\n".join(parts)
+
+
+def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
+    """Compare the repeats, message by message and then word by word."""
+    lines = [[(message_label(message), compared_text(message)) for message in repeat] for repeat in repeats]
+    if len(lines) < 2:
+        return Divergence(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
+    shared = 0
+    longest = max(map(len, lines))
+    while shared < longest and len({line[shared] if shared < len(line) else None for line in lines}) == 1:
+        shared += 1
+    if shared == longest:
+        return Divergence(None, 0, [[_whole(*each, kind="same") for each in line] for line in lines])
+    place, words = _first_word([line[shared][1] if shared < len(line) else "" for line in lines])
+    result = []
+    for line in lines:
+        steps = [_whole(*each, kind="same") for each in line[:shared]]
+        if shared < len(line):
+            steps.append(_diverging(*line[shared], place))
+        result.append([*steps, *(_whole(*each, kind="after") for each in line[shared + 1 :])])
+    return Divergence(shared, words, result)
+
+
+def _first_word(texts: list[str]) -> tuple[int, int]:
+    """How many characters all texts begin with, in whole words; and how many words that is."""
+    place = words = 0
+    while True:
+        heads = {
+            match.group() if (match := _WORD.match(text, place, _MOST_COMPARED)) else text[place:_MOST_COMPARED]
+            for text in texts
+        }
+        head = heads.pop()
+        if heads or not head.strip():
+            return place, words
+        place += len(head)
+        words += 1
+
+
+def message_label(message: ShownMessage) -> str:
+    return "tool call" if message.calls else message.role
+
+
+def _diverging(label: str, text: str, place: int) -> Step:
+    match = _WORD.match(text, place)
+    word = match.group() if match else ""
+    before = text[max(place - _BEFORE, 0) : place]
+    if place > _BEFORE:
+        before = f"… {before}"
+    after = text[place + len(word) :]
+    return Step(label, "diverging", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
+
+
+def _whole(label: str, text: str, *, kind: str) -> Step:
+    longest = _BEFORE if kind == "same" else _AFTER
+    return Step(label, kind, text[:longest], more=max(len(text) - longest, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Part of a text. `kind`: `same` in both, `changed` here only, or `cut`: `text` says how much is left out."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSide:
+    """A message of one side; `place` is its place in its conversation."""
+
+    place: int
+    label: str
+    stretches: list[Stretch]
+    more: int = 0  # characters left out at the end
+
+
+@dataclass(frozen=True, slots=True)
+class PairedMessages:
+    """A line of the page: messages that answer to each other. `same`: word for word."""
+
+    same: bool
+    a: PairedSide | None
+    b: PairedSide | None
+    length: int = 0
+
+
+Spoken = tuple[str, str]  # a label and a text
+
+
+def paired(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedMessages]:
+    """The lines of the page, in order."""
+    left, right = ([(message_label(each), compared_text(each)) for each in side[:MOST_MESSAGES]] for side in (a, b))
+    work = _MOST_WORK
+    lines = []
+    for x, y in _alignment(left, right):
+        if x is not None and y is not None and left[x] == right[y]:
+            text = left[x][1]
+            same = [Stretch("same", text[:_MOST_SHOWN])]
+            sides = [PairedSide(at, left[x][0], same, max(len(text) - _MOST_SHOWN, 0)) for at in (x, y)]
+            lines.append(PairedMessages(True, sides[0], sides[1], len(text)))
+            continue
+        one, other = (left[x][1] if x is not None else ""), (right[y][1] if y is not None else "")
+        alone = x is None or y is None
+        marked, work = ([[], []], work) if alone else _marked(one[:_MOST_COMPARED], other[:_MOST_COMPARED], work)
+        lines.append(
+            PairedMessages(
+                False,
+                None if x is None else _side(x, *left[x], marked[0]),
+                None if y is None else _side(y, *right[y], marked[1]),
+            )
+        )
+    return lines
+
+
+def _alignment(a: list[Spoken], b: list[Spoken]) -> Iterator[tuple[int | None, int | None]]:
+    """Equal messages are paired first; between them, messages of the same speaker, in order."""
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=True).get_opcodes():
+        if kind == "equal":
+            yield from zip(range(i, i_end), range(j, j_end), strict=True)
+            continue
+        speakers = SequenceMatcher(None, [x[0] for x in a[i:i_end]], [y[0] for y in b[j:j_end]], autojunk=False)
+        for _, x, x_end, y, y_end in speakers.get_opcodes():
+            yield from zip_longest(range(i + x, i + x_end), range(j + y, j + y_end))
+
+
+def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
+    """Both texts in stretches, and how much work is left."""
+    left, right = _WORDS.findall(a), _WORDS.findall(b)
+    start = _common(left, right)
+    end = _common(left[start:][::-1], right[start:][::-1])
+    inner = left[start : len(left) - end], right[start : len(right) - end]
+    cost = _cost(*inner)
+    codes = [("replace", 0, len(inner[0]), 0, len(inner[1]))]
+    if 0 < cost <= work and max(map(len, inner)) <= _MOST_WORDS:
+        work -= cost
+        codes = [*SequenceMatcher(None, *inner, autojunk=True).get_opcodes()]
+    sides: list[list[Stretch]] = []
+    ranges = [[(kind, i, j) for kind, i, j, _, _ in codes], [(kind, i, j) for kind, _, _, i, j in codes]]
+    for words, middle, own in zip((left, right), inner, ranges, strict=True):
+        parts = [("same", words[:start])]
+        parts += [("same" if kind == "equal" else "changed", middle[i:j]) for kind, i, j in own]
+        parts.append(("same", words[len(words) - end :] if end else []))
+        sides.append([each for kind, part in parts if part for each in _stretches(kind, "".join(part))])
+    return sides, work
+
+
+def _cost(a: Sequence[str], b: Sequence[str]) -> int:
+    """How long the words take to compare: words that stand in both many times take far longer."""
+    there, most = Counter(b), len(b) // 100 + 1 if len(b) >= 200 else len(b)  # the matcher leaves out what is frequent
+    pairs = sum(count * there[word] for word, count in Counter(a).items() if there[word] <= most)
+    return max(len(a) * len(b), pairs * min(len(a), len(b)) // 8)
+
+
+def _stretches(kind: str, text: str) -> list[Stretch]:
+    """A stretch; the blank before a word that differs is not marked."""
+    blank = len(text) - len(text.lstrip()) if kind == "changed" else 0
+    return [Stretch(*each) for each in (("same", text[:blank]), (kind, text[blank:])) if each[1]]
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many words both begin with."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _side(place: int, label: str, text: str, stretches: list[Stretch]) -> PairedSide:
+    """A message with its long equal stretches cut in the middle, and the whole cut at its end."""
+    room, shown = _MOST_SHOWN, []
+    for part in (part for each in stretches or [Stretch("changed", text[:_MOST_COMPARED])] for part in _cut(each)):
+        if room > 0:
+            shown.append(Stretch(part.kind, part.text[:room]))
+        room -= len(part.text)
+    return PairedSide(place, label, shown, max(-room, 0) + max(len(text) - _MOST_COMPARED, 0))
+
+
+def _cut(stretch: Stretch) -> list[Stretch]:
+    text = stretch.text
+    if stretch.kind != "same" or len(text) <= 2 * _SAME_SHOWN + 100:
+        return [stretch]
+    gap = Stretch("cut", f"{len(text) - 2 * _SAME_SHOWN:,} characters as in the other")
+    return [Stretch("same", text[:_SAME_SHOWN]), gap, Stretch("same", text[-_SAME_SHOWN:])]
