@@ -17,10 +17,10 @@ PACKAGE = ROOT / "velodrome"
 PUBLIC = "velodrome"  # the names in __init__.py, for users and for components of their own
 
 FENCES = {  # who may import a package: layers, or modules
-    "starlette": ("serving", "viewer", "adapters"),
+    "starlette": ("serving", "viewer", "connect"),
     "uvicorn": ("serving", "viewer"),
     "aiohttp.web": ("serving", "viewer"),
-    "fastapi": ("adapters.gym",),
+    "fastapi": ("connect.nemo_gym",),
     "yappi": ("timing",),
     "torch": ("training",),
     "opentelemetry": ("telemetry",),
@@ -30,9 +30,17 @@ FENCES = {  # who may import a package: layers, or modules
 
 def drawn() -> list[set[str]]:
     """The layers of the drawing, from the top down."""
+    return [{name.strip() for name in line.split("|")} for line in drawing()[:-1]]
+
+
+def wings() -> set[str]:
+    """The names of the drawing's last line."""
+    return {name.strip() for name in drawing()[-1].removeprefix("wings:").split("|")}
+
+
+def drawing() -> list[str]:
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    drawing = text.split("## The house", 1)[1].split("```", 2)[1]
-    return [{name.strip() for name in line.split("|")} for line in drawing.strip().splitlines()]
+    return list(filter(None, text.split("## The house", 1)[1].split("```", 2)[1].splitlines()))
 
 
 def modules() -> dict[str, Path]:
@@ -111,6 +119,15 @@ def test_imports_point_down_only_and_names_on_one_line_do_not_import_each_other(
         and level[layer(module)] >= level[layer(target)]
     ]
     assert wrong == []
+
+
+def test_the_core_imports_no_wing():
+    inside = [
+        f"{module}:{line} imports {target}"
+        for module, target, line in edges()
+        if layer(target) in wings() and layer(module) not in wings()
+    ]
+    assert inside == []
 
 
 def test_the_package_hands_on_names_and_nobody_inside_asks_it_for_them():

@@ -21,6 +21,7 @@ from tests.conftest import WireServer
 from tests.golden import providers
 from velodrome import Environment, TurnEnvironment, http, tool
 from velodrome.collector.attempt import partial
+from velodrome.connect.anthropic_messages import message_from_response, request_from_messages
 from velodrome.contracts import as_agent, events_of
 from velodrome.errors import RolloutError
 from velodrome.records.conversation import items, messages
@@ -29,7 +30,6 @@ from velodrome.resources_servers.players_environment import PlayersEnvironment
 from velodrome.responses_api_agents.players_agent.app import PlayersAgent
 from velodrome.responses_api_agents.remote_agent.app import RemoteAgent
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel

@@ -146,7 +146,7 @@ def tally(root: Path, page: str, model: Json, commands: str) -> dict[int, float]
 
 
 def test_the_names_on_the_page_are_those_of_the_stand_in():
-    from velodrome.adapters.gym.names import METRICS_MODULE, MODULES
+    from velodrome.connect.nemo_gym.names import METRICS_MODULE, MODULES
 
     table = pages.rows(pages.section(pages.read("from-nemo-gym.md"), "What a folder may use"))
     listed = {name.removeprefix("nemo_gym."): pages.CODE.findall(text) for name, text in table.items() if "." in name}

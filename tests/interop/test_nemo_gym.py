@@ -27,11 +27,11 @@ from tests.support import pages
 from tests.support.patience import DEADLINE_S
 from tests.support.running import Session, free_port, gone
 from velodrome.api.exchanging import export
+from velodrome.connect.nemo_gym.aggregate import aggregate
 from velodrome.exchange.imports.importing import ImportOptions, import_file
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode, make_rollout
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.apps.aggregate import aggregate
 
 Json = dict[str, Any]
 

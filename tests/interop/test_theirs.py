@@ -19,8 +19,8 @@ from tests.interop.programs import environment
 from tests.interop.servers import serving
 from tests.support.patience import DEADLINE_S
 from tests.support.running import free_port, http
-from velodrome.adapters.adapted import AdaptedEnvironment
 from velodrome.cli.main import main
+from velodrome.connect.adapted import AdaptedEnvironment
 from velodrome.errors import TaskError, ToolError, VerifyError
 
 Json = dict[str, Any]

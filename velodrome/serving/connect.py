@@ -28,6 +28,7 @@ from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
 from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES, THEIRS_UNSET
+from velodrome.wings import wing
 
 _PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
@@ -217,7 +218,7 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
         and all(callable(getattr(thing, method, None)) for method in methods)
     ]
     if not classes and kind == RESOURCES and imports_nemo_gym(Path(str(module.__file__))):
-        theirs = adapter("gym.folder").folder_class(module)
+        theirs = wing("connect.nemo_gym.folder").folder_class(module)
         if theirs is not None:
             return theirs  # type: ignore[no-any-return]
     if len(classes) != 1:
@@ -309,7 +310,7 @@ def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    prepared = adapter("gym.imports").prepared_imports(path) if imports_nemo_gym(path) else nullcontext()
+    prepared = wing("connect.nemo_gym.imports").prepared_imports(path) if imports_nemo_gym(path) else nullcontext()
     with prepared, blame(InputError, f"{path}: cannot be imported"):
         spec.loader.exec_module(module)
     return module
@@ -318,21 +319,9 @@ def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
 def imports_nemo_gym(path: Path) -> bool:
     """Whether a file is of NeMo Gym; one that does not name the package is not read further."""
     try:
-        return b"nemo_gym" in path.read_bytes() and bool(adapter("gym.imports").uses_nemo_gym(path))
+        return b"nemo_gym" in path.read_bytes() and bool(wing("connect.nemo_gym.imports").uses_nemo_gym(path))
     except OSError:
         return False
-
-
-def adapter(name: str) -> Any:
-    """A module of velodrome.adapters, which serving works without: it is imported when it is needed."""
-    try:
-        return importlib.import_module(f"velodrome.adapters.{name}")
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("velodrome.adapters"):
-            raise
-        raise InputError(
-            f"velodrome.adapters.{name} is not installed: pip install --force-reinstall velodrome"
-        ) from None
 
 
 def source_digest(entry: Path) -> str:

@@ -18,11 +18,12 @@ from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions, resources_routes
 from velodrome.serving.apps.routes import Peers, RequestLimits, get
 from velodrome.serving.apps.web_app import Background, Status, make_app
-from velodrome.serving.connect import METHODS, adapter
+from velodrome.serving.connect import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
 from velodrome.settings.names import AGENTS, MODELS
+from velodrome.wings import has_wing, wing
 
 
 def kind_of(component: Any) -> str:
@@ -83,9 +84,10 @@ async def server_app(
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__
         measures.count_sessions(sessions.__len__)
-        mcp = adapter("mcp_endpoint").McpEndpoint(status.name, component, sessions, tools)
-        background = partial(_both, sessions.swept, mcp.running)
-        routes = [*mcp.routes(), *resources_routes(status.name, component, sessions, tools)]
+        background, routes = sessions.swept, resources_routes(status.name, component, sessions, tools)
+        if has_wing("connect"):
+            mcp = wing("connect.mcp_endpoint").McpEndpoint(status.name, component, sessions, tools)
+            background, routes = partial(_both, sessions.swept, mcp.running), [*mcp.routes(), *routes]
     routes.append(get("/stats", stats(profile, workers)))
     return make_app(status, routes, limits, measures, tools=tools, background=background)
 

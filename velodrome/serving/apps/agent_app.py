@@ -19,9 +19,8 @@ from velodrome.records.conversation import TOKEN_FIELDS
 from velodrome.records.events import with_items
 from velodrome.records.task import check_task
 from velodrome.serving import wire
-from velodrome.serving.apps.aggregate import aggregate_route
 from velodrome.serving.apps.model_app import ServedModel, check_flaw, check_request, model_routes
-from velodrome.serving.apps.routes import BadRequest, json_response, post, read_json
+from velodrome.serving.apps.routes import AGGREGATE, BadRequest, json_response, post, read_json
 from velodrome.serving.apps.web_app import timed
 
 
@@ -40,7 +39,7 @@ def agent_routes(server: str, agent: Agent) -> list[Route]:
     return [
         post("/run", timed(server, run, always=True)),
         *model_routes(ServedModel(server, model, TextsOnly(model), partial(_check, agent))),
-        aggregate_route(),
+        AGGREGATE,
     ]
 
 

@@ -15,13 +15,12 @@ from velodrome.contracts import Json, Model
 from velodrome.errors import ModelError, blame
 from velodrome.records.response_fields import complete
 from velodrome.records.task import request_flaw
-from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
-from velodrome.serving.apps.message_events import message_events
 from velodrome.serving.apps.routes import BadRequest, get, json_response, post, read_json
 from velodrome.serving.apps.streams import Event, chat_events, response_events, streamed, while_wanted
 from velodrome.serving.apps.web_app import timed
+from velodrome.wings import wing
 
 
 async def check_request(request: Json) -> None:
@@ -66,7 +65,7 @@ class ServedModel:
 
     async def respond(self, request: Request) -> Response:
         body = await read_json(request)
-        wants_stream = _wants_stream(body)
+        wants_stream = takes_stream(body)
         _stream_options(body)
         _check_alone(body)
         await self.usable(body)
@@ -76,28 +75,16 @@ class ServedModel:
             return json_response(self._complete(await while_wanted(request, self.model.respond(body)), body))
 
     async def messages(self, request: Request) -> Response:
-        body = await read_json(request)
-        wants_stream = _wants_stream(body)
-        if body.get("thread"):  # by this code the client's tool runner knows that it has to send all messages itself
-            message = "conversations are not kept here; send all messages, without thread"
-            raise BadRequest(400, message, param="thread", code="thread_unsupported_request")
-        try:
-            converted = await self.usable(request_from_messages(body))
-        except ModelError as error:
-            raise BadRequest(400, str(error)) from error
-        if wants_stream:
-            events = message_events(self.spoken, converted, name=self.server)
-            return await streamed(request, events, _failed_message)
-        with blame(ModelError, "model"):
-            response = await while_wanted(request, self.spoken.respond(converted))
-            return json_response(message_from_response(response, converted, model=self.server))
+        """Anthropic's dialect."""
+        answer: Response = await wing("connect.message_events").answer(self, request)
+        return answer
 
     async def chat(self, request: Request) -> Response:
         body = await read_json(request)
         if not body.get("messages") or not is_objects(body["messages"]):
             raise BadRequest(400, '"messages" must be a list of objects that is not empty', param="messages")
         _check_chat(body)
-        wants_stream = _wants_stream(body)
+        wants_stream = takes_stream(body)
         counted = bool(_stream_options(body).get("include_usage"))
         try:
             converted = await self.usable(responses_request(body))
@@ -181,7 +168,8 @@ def _check_alone(body: Json) -> None:
         raise BadRequest(400, '"background" is not possible: responses are not stored', param="background")
 
 
-def _wants_stream(body: Json) -> bool:
+def takes_stream(body: Json) -> bool:
+    """Whether the answer is to be streamed; the field is removed."""
     wants = body.pop("stream", None)
     if not isinstance(wants, bool | None):
         raise BadRequest(400, f'"stream" must be true or false, not {wants!r:.40}', param="stream")
@@ -203,7 +191,3 @@ def _failed_response(body: Json, status: int, number: int) -> Event:
 
 def _failed_chunk(body: Json, status: int, number: int) -> Event:
     return None, body
-
-
-def _failed_message(body: Json, status: int, number: int) -> Event:
-    return "error", wire.messages_error(body, status)

@@ -29,8 +29,8 @@ from velodrome.contracts import Json, Resources, Turns
 from velodrome.errors import CallError, RolloutError, ToolError, VerifyError, blame, describe
 from velodrome.records.conversation import flaw
 from velodrome.serving import wire
-from velodrome.serving.apps.aggregate import aggregate_route
 from velodrome.serving.apps.routes import (
+    AGGREGATE,
     JSON,
     TEXT,
     BadRequest,
@@ -215,7 +215,7 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
         post("/seed_session", timed(server, seed)),
         post("/verify", verified),
         post("/close_session", in_session(sessions, close)),
-        aggregate_route(),
+        AGGREGATE,
         *(turn_routes(server, resources, sessions) if isinstance(resources, Turns) else ()),
         post("/{name}", any_name),
     ]

@@ -24,6 +24,7 @@ from velodrome.errors import CallError
 from velodrome.records.task import DEEPEST, can_be_written, is_too_deep
 from velodrome.serving.callers import Callers
 from velodrome.timing.deadline import deadline
+from velodrome.wings import wing
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -70,6 +71,14 @@ def get(path: str, handle: Handler) -> Route:
 
 def post(path: str, handle: Handler) -> Route:
     return Route(path, Endpoint(handle), methods=["POST"])
+
+
+async def _aggregate(request: Request) -> Response:
+    answer: Response = await wing("connect.nemo_gym.aggregate").answer(request)
+    return answer
+
+
+AGGREGATE = post("/aggregate_metrics", _aggregate)  # of agents and environments
 
 
 def limit(scope: Scope, limits: RequestLimits) -> None:

@@ -25,9 +25,9 @@ import aiohttp
 import yaml
 
 from velodrome import http
-from velodrome.adapters.adapted import AdaptedEnvironment
-from velodrome.adapters.gym.imports import copy_gym_folder
-from velodrome.adapters.open_env import OpenEnvEnvironment
+from velodrome.connect.adapted import AdaptedEnvironment
+from velodrome.connect.nemo_gym.imports import copy_gym_folder
+from velodrome.connect.open_env import OpenEnvEnvironment
 from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError
 from velodrome.settings.names import FOREIGN
@@ -96,7 +96,7 @@ VENVS = Path(".velodrome") / "venvs"
 _APP = '''\
 """{about}"""
 
-from velodrome.adapters.adding import settings_beside
+from velodrome.connect.adding import settings_beside
 from {module} import {base}
 
 
@@ -203,7 +203,7 @@ async def add_verifiers(request: AddRequest) -> Added:
     if python.is_relative_to(request.folder):
         settings["python"] = str(python.relative_to(request.folder))
     about = f"{package} of verifiers, in a process and a virtual environment of its own."
-    return Added(settings, about, tasks, "velodrome.adapters.adapted:AdaptedEnvironment")
+    return Added(settings, about, tasks, "velodrome.connect.adapted:AdaptedEnvironment")
 
 
 async def add_openenv(request: AddRequest) -> Added:
@@ -228,7 +228,7 @@ async def add_openenv(request: AddRequest) -> Added:
         for seed in range(request.tasks)
     ]
     about = f"An environment that OpenEnv serves at {request.what}."
-    return Added(settings, about, tasks, "velodrome.adapters.open_env:OpenEnvEnvironment")
+    return Added(settings, about, tasks, "velodrome.connect.open_env:OpenEnvEnvironment")
 
 
 async def add_gymnasium(request: AddRequest) -> Added:

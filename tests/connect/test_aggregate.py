@@ -8,10 +8,10 @@ import pytest
 
 from tests.support import hosted as hosting
 from tests.support.running import http
+from velodrome.connect.nemo_gym.aggregate import aggregate
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.apps.aggregate import aggregate
 
 ROLLOUTS: list[dict[str, Any]] = [
     {"_ng_task_index": 7, "_ng_rollout_index": 0, "reward": 1.0, "right": True, "response": {"usage": {"tokens": 10}}},

@@ -19,7 +19,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from pydantic import BaseModel, ValidationError
 
 from velodrome import http
-from velodrome.adapters.gym.asgi import AsgiAnswer, AsgiApp
+from velodrome.connect.nemo_gym.asgi import AsgiAnswer, AsgiApp
 from velodrome.contracts import Json
 from velodrome.errors import CallError, InputError, ModelError, RolloutError, blame
 from velodrome.records.response_fields import complete

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-from velodrome.adapters.gym import bases, types
+from velodrome.connect.nemo_gym import bases, types
 
 PACKAGE = "nemo_gym"
 _PUBLIC = {

@@ -34,7 +34,7 @@ def prepared_imports(entry: Path) -> Iterator[None]:
     problems = folder_problems(entry)
     if problems:
         raise InputError(*problems)
-    from velodrome.adapters.gym.names import stand_in
+    from velodrome.connect.nemo_gym.names import stand_in
 
     stand_in()
     folder = entry.parent.resolve()
@@ -72,7 +72,7 @@ def folder_problems(entry: Path) -> list[str]:
     absent = [name for name in ("fastapi", "itsdangerous") if importlib.util.find_spec(name) is None]
     if absent:
         return [f"{entry}: a server of NeMo Gym's shape needs {' and '.join(absent)}: {EXTRA}"]
-    from velodrome.adapters.gym.names import METRICS_MODULE, MODULES, is_installed
+    from velodrome.connect.nemo_gym.names import METRICS_MODULE, MODULES, is_installed
 
     if is_installed():
         return []

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
-    from velodrome.adapters.programs.adapter_wire import (
+    from velodrome.connect.programs.adapter_wire import (
         Adapter,
         AdapterFault,
         Json,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from velodrome.adapters.adapted import AdaptedEnvironment
+from velodrome.connect.adapted import AdaptedEnvironment
 from velodrome.errors import InputError, ToolError
 
 pytestmark = pytest.mark.slow

@@ -11,19 +11,15 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from velodrome.contracts import Json
-from velodrome.serving.apps.routes import BadRequest, json_response, post, read_json
+from velodrome.serving.apps.routes import BadRequest, json_response, read_json
 
 _TASK, _ROLLOUT = "_ng_task_index", "_ng_rollout_index"
 
 
-def aggregate_route() -> Route:
-    return post("/aggregate_metrics", _aggregate)
-
-
-async def _aggregate(request: Request) -> Response:
+async def answer(request: Request) -> Response:
+    """The answer of the route."""
     rollouts = (await read_json(request)).get("verify_responses")
     if not isinstance(rollouts, list) or not all(isinstance(each, dict) for each in rollouts):
         raise BadRequest(422, 'the body must be {"verify_responses": [rollouts]}')

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from velodrome.connect.anthropic_messages import message_from_response, request_from_messages
 from velodrome.errors import ModelError
-from velodrome.responses_api_models.anthropic_messages import message_from_response, request_from_messages
 
 Json = dict[str, Any]
 

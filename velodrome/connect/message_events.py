@@ -11,18 +11,45 @@ from contextlib import aclosing
 from typing import Any
 
 import orjson
+from starlette.requests import Request
+from starlette.responses import Response
 
+from velodrome.connect.anthropic_messages import blocks, message_from_response, request_from_messages
 from velodrome.contracts import Json, Model, events_of
 from velodrome.errors import ModelError, blame
 from velodrome.records.events import ENDS, EventConverter
-from velodrome.responses_api_models.anthropic_messages import blocks, message_from_response
-from velodrome.serving.apps.streams import Event
+from velodrome.serving import wire
+from velodrome.serving.apps.model_app import ServedModel, takes_stream
+from velodrome.serving.apps.routes import BadRequest, json_response, read_json
+from velodrome.serving.apps.streams import Event, streamed, while_wanted
 
 # Kind of block -> the field that its deltas fill, and what they are called.
 _FILLED = {
     "text": {"text": "text_delta"},
     "thinking": {"thinking": "thinking_delta", "signature": "signature_delta"},
 }
+
+
+async def answer(served: ServedModel, request: Request) -> Response:
+    """The answer to `POST /v1/messages`."""
+    body = await read_json(request)
+    wants_stream = takes_stream(body)
+    if body.get("thread"):  # by this code the client's tool runner knows that it has to send all messages itself
+        message = "conversations are not kept here; send all messages, without thread"
+        raise BadRequest(400, message, param="thread", code="thread_unsupported_request")
+    try:
+        converted = await served.usable(request_from_messages(body))
+    except ModelError as error:
+        raise BadRequest(400, str(error)) from error
+    if wants_stream:
+        return await streamed(request, message_events(served.spoken, converted, name=served.server), _failed)
+    with blame(ModelError, "model"):
+        response = await while_wanted(request, served.spoken.respond(converted))
+        return json_response(message_from_response(response, converted, model=served.server))
+
+
+def _failed(body: Json, status: int, number: int) -> Event:
+    return "error", wire.messages_error(body, status)
 
 
 async def message_events(model: Model, request: Json, *, name: str = "") -> AsyncGenerator[Event, None]:

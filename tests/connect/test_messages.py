@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import hosted as hosting
+from velodrome.connect.anthropic_messages import message_from_response
+from velodrome.connect.message_events import message_events
 from velodrome.errors import ModelError
-from velodrome.responses_api_models.anthropic_messages import message_from_response
 from velodrome.responses_api_models.chunks import ChatStream
 from velodrome.responses_api_models.conversion import response_from_chat
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.apps.message_events import message_events
 from velodrome.serving.apps.routes import RequestLimits
 from velodrome.serving.apps.web_app import Status
 from velodrome.serving.hosting import server_app

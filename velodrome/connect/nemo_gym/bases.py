@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.responses import Response as WebResponse
 
-from velodrome.adapters.gym.types import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from velodrome.connect.nemo_gym.types import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from velodrome.errors import ModelError
 from velodrome.settings.files import find_input
 

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from tests.interop.gym_folders import TASTER, TILL, TILL_SCRIPT, TILL_TASKS, config, write_folder, write_till
-from velodrome.adapters.gym.imports import uses_nemo_gym
+from velodrome.connect.nemo_gym.imports import uses_nemo_gym
 from velodrome.errors import InputError, ToolError, VerifyError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.connect import Components, entry_file, own_settings

@@ -1,0 +1,27 @@
+"""The wings: parts of the package that the core works without. The core loads one when it is used, and imports none."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from velodrome.errors import InputError
+
+WINGS = {"connect": "mcp,nemo-gym"}  # each with the extras that bring what it needs
+
+
+def has_wing(name: str) -> bool:
+    """Whether a wing is installed."""
+    return find_spec(f"velodrome.{name}") is not None
+
+
+def wing(module: str) -> Any:
+    """A module of a wing, by its name in the package: `connect.adding`."""
+    try:
+        return import_module(f"velodrome.{module}")
+    except ModuleNotFoundError as error:
+        extras = WINGS[module.partition(".")[0]]
+        raise InputError(
+            f'velodrome.{module} needs {error.name}, which is not installed: pip install "velodrome[{extras}]"'
+        ) from error
