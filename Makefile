@@ -12,7 +12,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python -c lock.txt
 PUFFERLIB := pufferlib-core==3.0.23 pyro-ppl pyro-api opt-einsum nvidia-ml-py rich-argparse  # it asks for another torch, with CUDA
 WORKERS ?= 3  # on two cores: many tests wait for processes
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-QUICK := api checks cli collector exchange golden http index profiling records resources_servers responses_api_agents \
+QUICK := api checks cli collector environments exchange golden http index profiling records resources_servers responses_api_agents \
 	responses_api_models settings stats timing viewer
 ELSEWHERE := browser or chaos or long
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: without bytecode each compiles what it imports

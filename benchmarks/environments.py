@@ -57,7 +57,7 @@ def one(name: str, rollouts: int) -> Json:
 
 
 def _families(environment: Any) -> list[Json]:
-    from velodrome.resources_servers.reasoning_gym.families import family_names
+    from velodrome.environments.reasoning_gym.families import family_names
 
     return [environment.generate(1, at) for at in range(len(family_names()))]
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.summary import Check, Json, concluded, shown, spread, table
-from velodrome.sandbox import Sandbox, Sandboxes
+from velodrome.environments.sandbox import Sandbox, Sandboxes
 
 PROGRAM = "print(sum(map(int, input().split())))"
 FLIGHT = 64

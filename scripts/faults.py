@@ -29,7 +29,7 @@ MOST_TESTS = 40  # that one fault is tried on, those of its own folder first
 LIMIT_S = 600
 # Compiled, or inside a sandbox: it cannot write down who comes by, so the tests of its folder are tried.
 SILENT = {
-    "velodrome/sandbox/inside.py": "tests/sandbox",
+    "velodrome/environments/sandbox/inside.py": "tests/environments/sandbox",
     "velodrome/training/envs/extractor_hub/teacher.py": "tests/training/envs",
 }
 SWAPS = {

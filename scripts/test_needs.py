@@ -19,8 +19,8 @@ import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from velodrome.environments.sandbox import bubblewrap
 from velodrome.responses_api_models.local_model.weights import cache
-from velodrome.sandbox import bubblewrap
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium"

@@ -36,7 +36,7 @@ _SETUP = re.compile(
 _REFUSALS = (401, 402, 403, 404)
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_COMPONENTS = ("responses_api_models", "resources_servers", "responses_api_agents")
+_COMPONENTS = ("responses_api_models", "resources_servers", "responses_api_agents", "environments")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 

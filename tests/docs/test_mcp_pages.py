@@ -16,9 +16,9 @@ import yaml
 from tests.support.pages import blocks, read, section
 from tests.support.patience import DEADLINE_S
 from velodrome.cli.main import main
+from velodrome.environments.mcp_tools.app import EXAMPLE_SERVER
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.resources_servers.mcp_tools.app import EXAMPLE_SERVER
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.hosting import served

@@ -23,11 +23,11 @@ from velodrome import Environment, TurnEnvironment, http, tool
 from velodrome.collector.attempt import partial
 from velodrome.connect.anthropic_messages import message_from_response, request_from_messages
 from velodrome.contracts import as_agent, events_of
+from velodrome.environments.agents.players_agent.app import PlayersAgent
+from velodrome.environments.players_environment import PlayersEnvironment
 from velodrome.errors import RolloutError
 from velodrome.records.conversation import items, messages
 from velodrome.records.rollout import encode, make_rollout, response_of
-from velodrome.resources_servers.players_environment import PlayersEnvironment
-from velodrome.responses_api_agents.players_agent.app import PlayersAgent
 from velodrome.responses_api_agents.remote_agent.app import RemoteAgent
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request

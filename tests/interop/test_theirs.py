@@ -152,7 +152,7 @@ def test_an_action_of_several_fields_is_read_from_json_and_refusals_are_told_to_
 
 
 def test_a_command_of_mcp_becomes_a_block(here: Path):
-    server = f"exec {sys.executable} -m velodrome.resources_servers.mcp_tools.mcp_example_server"
+    server = f"exec {sys.executable} -m velodrome.environments.mcp_tools.mcp_example_server"
     source = f'mcp:sh -c "{server} \\"\\""'
     add(source, "--name", "warehouse")
     (row,) = collected(here, "warehouse", [called("list_items"), "There are seven."])

@@ -12,16 +12,24 @@ from typing import Any
 from velodrome import TurnEnvironment
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.settings.files import find_file, in_package
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
-HOME = ROOT / "velodrome" / "resources_servers"
+HOMES = in_package("resources_servers")
 
 
 def example_tasks(name: str) -> dict[str, Json]:
     """The example tasks of a built-in environment, by id."""
-    rows = map(json.loads, (HOME / name / "data" / "example.jsonl").read_text().splitlines())
+    rows = map(json.loads, example_file(name).read_text().splitlines())
     return {row.get("id", str(at)): row for at, row in enumerate(rows)}
+
+
+def example_file(name: str) -> Path:
+    """The file of its example tasks."""
+    path = find_file(f"resources_servers/{name}/data/example.jsonl", ROOT)
+    assert path is not None
+    return path
 
 
 def says(text: str, *calls: tuple[str, str, str]) -> Json:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.resources_servers.playing import score
 from velodrome import Environment
+from velodrome.environments.reasoning_gym.app import ReasoningGym
+from velodrome.environments.reasoning_gym.cpu_limit import CpuSpent, within_cpu
 from velodrome.errors import InputError, VerifyError
-from velodrome.resources_servers.reasoning_gym.app import ReasoningGym
-from velodrome.resources_servers.reasoning_gym.cpu_limit import CpuSpent, within_cpu
 
 
 def burn() -> None:
@@ -71,7 +71,7 @@ def test_a_worker_on_a_machine_with_a_limit_of_cpu_time_of_its_own_has_that_limi
     code = """
 import resource
 from velodrome.resources_servers import code_worker
-from velodrome.resources_servers.reasoning_gym.cpu_limit import within_cpu
+from velodrome.environments.reasoning_gym.cpu_limit import within_cpu
 
 code_worker.is_worker = True
 resource.setrlimit(resource.RLIMIT_CPU, (3000, 3600))

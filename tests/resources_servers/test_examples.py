@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.resources_servers.playing import HOME, Json, closing, example_tasks, opened, says, score
+from tests.resources_servers.playing import HOMES, Json, closing, example_tasks, opened, says, score
+from velodrome.environments.structured_outputs.app import StructuredOutputs
 from velodrome.errors import InputError
 from velodrome.examiner.subject import named_subject
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
 from velodrome.resources_servers.example_single_tool_call.app import ExampleSingleToolCall, sky_over
 from velodrome.resources_servers.math_with_judge.app import MathWithJudge
-from velodrome.resources_servers.structured_outputs.app import StructuredOutputs
 
 
 def test_a_city_always_has_the_same_sky():
@@ -73,7 +73,7 @@ def test_example_tasks_offer_the_tools_as_they_are(name: str):
 
 
 def test_a_config_names_the_environment_its_agent_and_its_data():
-    for path in HOME.glob("*/configs/*.yaml"):
+    for path in (path for home in HOMES for path in home.glob("*/configs/*.yaml")):
         name, config = path.parent.parent.name, yaml.safe_load(path.read_text())
         if path.stem not in (name, "bytedtsinghua_dapo17k"):
             continue

@@ -14,10 +14,10 @@ from aiohttp import web
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from velodrome.environments.word_guess.app import WordGuess
 from velodrome.errors import AgentError, InputError, TaskError
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.resources_servers.word_guess.app import WordGuess
 from velodrome.responses_api_agents.remote_agent.app import RemoteAgent
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAI

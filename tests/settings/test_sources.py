@@ -13,7 +13,7 @@ import pytest
 
 from velodrome.errors import InputError
 from velodrome.settings import find_file
-from velodrome.settings.files import PACKAGE, find_input, way_to_file
+from velodrome.settings.files import PACKAGE, find_input, in_package, way_to_file
 
 
 def test_the_command_line_beats_env_yaml_which_beats_files_which_beat_earlier_files(desk):
@@ -141,7 +141,7 @@ def test_every_data_file_that_a_shipped_config_names_is_there_or_comes_with_the_
     absent = []
     for config in sorted(PACKAGE.glob("*/*/configs/*.yaml")):
         for named in re.findall(r"jsonl_fpath: (\S+)", config.read_text()):
-            if not (PACKAGE / named).is_file():
+            if not any(place.is_file() for place in in_package(named)):
                 absent.append(named)
                 command = way_to_file(Path(named)).removeprefix("; to fetch it: python -m ")
                 module, _, output = command.partition(" --output ")

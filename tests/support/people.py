@@ -51,7 +51,7 @@ class OpenInterpreter:
     def run(self, user: str, script: str, request: dict[str, Any], **environment: str) -> Any:
         """What a script of this folder prints as JSON when it runs as this user."""
         done = subprocess.run(
-            [self.python, _ROOT / "tests" / "sandbox" / script, json.dumps(request)],
+            [self.python, _ROOT / "tests" / "environments" / "sandbox" / script, json.dumps(request)],
             env={"LD_LIBRARY_PATH": self.library_path, "PYTHONPATH": str(self.packages), **environment},
             user=number(user),
             group=number(user) if number(user) != os.geteuid() else None,

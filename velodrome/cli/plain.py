@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from velodrome.cli.streams import say
 from velodrome.cli.verb import SHORT, is_option, plain_kind
 from velodrome.errors import InputError
-from velodrome.settings.files import PACKAGE, find_file, is_pattern
+from velodrome.settings.files import PACKAGE, configs_of, find_file, in_package, is_pattern
 from velodrome.settings.installed import installed_names, installed_place
 from velodrome.settings.model import Settings, field_names, ordered_fields
 from velodrome.settings.names import KINDS, MODELS, RESOURCES, hint
@@ -150,8 +150,8 @@ def _read_name(word: str, read: PlainWords, problems: list[str]) -> None:
             say(f"{word}: the file {own} is used, not the config {packaged[0]}")
     elif len(packaged) == 1:
         read.configs.append(packaged[0])
-        here, shipped = Path.cwd() / packaged[0], PACKAGE / packaged[0]
-        if here.is_file() and shipped.is_file() and not here.samefile(shipped):
+        here = Path.cwd() / packaged[0]
+        if here.is_file() and any(each.is_file() and not here.samefile(each) for each in in_package(packaged[0])):
             say(f"{word}: {packaged[0]} of this folder is used, not the packaged one")
     elif packaged:
         problems.append(f"{word}: several configs have this name; give one of {', '.join(packaged)}")
@@ -179,10 +179,9 @@ def config_names(cwd: Path) -> dict[str, set[str]]:
     """The names of configs and where each is: of this folder, of installed environments, of the package."""
     names: dict[str, set[str]] = {}
     folders: dict[str, set[str]] = {}
-    for base in dict.fromkeys((cwd, PACKAGE)):
-        for kind in KINDS:
-            for file in base.glob(f"{kind}/*/configs/*.y*ml"):
-                folders.setdefault(f"{kind}/{file.parent.parent.name}", set()).add(file.name)
+    for config in (config for root in (cwd, PACKAGE) for kind in KINDS for config in configs_of(kind, root)):
+        folder_name, _, file_name = config.partition("/configs/")
+        folders.setdefault(folder_name, set()).add(file_name)
     for name in installed_names():
         folder = installed_place(f"{RESOURCES}/{name}")
         for file in folder.glob("configs/*.y*ml") if folder is not None else ():

@@ -246,13 +246,13 @@ async def add_gymnasium(request: AddRequest) -> Added:
     tasks: list[Json] = [
         {"id": f"seed-{seed}", "responses_create_params": {"input": []}, "seed": seed} for seed in range(request.tasks)
     ]
-    base = "velodrome.resources_servers.gymnasium_text.app:GymnasiumText"
+    base = "velodrome.environments.gymnasium_text.app:GymnasiumText"
     return Added(settings, f"{request.what} of Gymnasium.", tasks, base)
 
 
 async def _played(settings: Json) -> None:
     """Make it once: what cannot be made, or has actions that no text can name, is refused."""
-    from velodrome.resources_servers.gymnasium_text.app import GymnasiumText
+    from velodrome.environments.gymnasium_text.app import GymnasiumText
 
     environment = GymnasiumText(**settings)
     try:
@@ -280,7 +280,7 @@ async def add_nemo_gym(request: AddRequest) -> Added:
 
 async def add_mcp(request: AddRequest) -> Added:
     """An MCP server, for the environment that ships with us."""
-    from velodrome.resources_servers.mcp_tools.app import McpTools
+    from velodrome.environments.mcp_tools.app import McpTools
 
     by_url = request.what.startswith(("http://", "https://"))
     settings: Json = {"mcp_url": request.what} if by_url else {"command": request.what}
@@ -300,7 +300,7 @@ async def add_mcp(request: AddRequest) -> Added:
     note = (
         f"Its tools: {names}. The one task shows the form; write your own with `expected_answer` or `expected_calls`."
     )
-    base = "velodrome.resources_servers.mcp_tools.app:McpTools"
+    base = "velodrome.environments.mcp_tools.app:McpTools"
     return Added(
         {**settings, **request.arguments}, f"The tools of the MCP server {request.what}.", [task], base, [note]
     )

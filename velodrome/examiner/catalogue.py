@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
-from velodrome.settings.files import PACKAGE
+from velodrome.settings.files import in_package
 from velodrome.settings.installed import installed_environment, installed_names
 from velodrome.settings.names import RESOURCES
 
@@ -42,13 +42,14 @@ class CatalogueEntry:
 def catalogue(cwd: Path) -> list[CatalogueEntry]:
     """Each environment once, by name, those of the working directory first."""
     entries: dict[str, CatalogueEntry] = {}
-    for entry in (*_folders(cwd, "this folder"), *_installed(), *_folders(PACKAGE, "built in")):
+    own, built_in = _folders([cwd / RESOURCES], "this folder"), _folders(in_package(RESOURCES), "built in")
+    for entry in (*own, *_installed(), *built_in):
         entries.setdefault(entry.name, entry)
     return list(entries.values())
 
 
-def _folders(root: Path, origin: str) -> Iterator[CatalogueEntry]:
-    for app in sorted((root / RESOURCES).glob("*/app.py")):
+def _folders(homes: list[Path], origin: str) -> Iterator[CatalogueEntry]:
+    for app in sorted((app for home in homes for app in home.glob("*/app.py")), key=lambda app: app.parent.name):
         yield CatalogueEntry(app.parent.name, summary(app.parent), origin, app.parent)
 
 

@@ -12,7 +12,7 @@ from string import Template
 import orjson
 
 from velodrome.errors import InputError
-from velodrome.settings.files import PACKAGE
+from velodrome.settings.files import PACKAGE, implementations
 from velodrome.settings.names import RESOURCES
 
 APP = '''\
@@ -154,7 +154,7 @@ def scaffold(name: str, cwd: Path) -> list[Path]:
     """Write the folder of a new environment, and return its files."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or name != name.lower():
         raise InputError(f"{name!r:.80}: a name has small letters, digits and _, and starts with a letter: my_shop")
-    if (PACKAGE / RESOURCES / name).is_dir():
+    if name in implementations(RESOURCES, PACKAGE):
         raise InputError(f"{name}: there is a built-in environment of this name; choose another (see velo envs)")
     folder = cwd / RESOURCES / name
     if folder.exists() or folder.is_symlink():

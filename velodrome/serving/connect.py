@@ -26,11 +26,11 @@ from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
 from velodrome.settings import Config, Instance
 from velodrome.settings.component import find_setting_mistakes, takes
+from velodrome.settings.files import PACKAGE, implementations, in_package
 from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
 from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES, THEIRS_UNSET
 from velodrome.wings import wing
 
-_PACKAGE = Path(__file__).parent.parent
 _WANTED = {  # what an author writes, where that is not the contract itself
     "resources_servers": "derived from Environment with def verify(self, task, response) (see docs/environments.md)"
 }
@@ -139,7 +139,7 @@ class Components:
         """The class of an instance, loaded once; what its code is by then is noted."""
         if instance.name not in self._classes:
             entry = entry_file(instance, self._cwd)
-            if instance.kind == RESOURCES or not entry.is_relative_to(_PACKAGE):
+            if instance.kind == RESOURCES or not entry.is_relative_to(PACKAGE):
                 self.sources[instance.name] = source_digest(entry)
             self._classes[instance.name] = component_class(instance, self._cwd)
         return self._classes[instance.name]
@@ -237,12 +237,12 @@ def entry_file(instance: Instance, cwd: Path) -> Path:
     brought = _installed(instance, cwd)
     if brought is not None:
         return brought.file
-    for root in (cwd, _PACKAGE):
-        if (root / place).is_file() and not (instance.kind != RESOURCES and imports_nemo_gym(root / place)):
-            return root / place
+    for file in (cwd / place, *in_package(place)):
+        if file.is_file() and not (instance.kind != RESOURCES and imports_nemo_gym(file)):
+            return file
     if (cwd / place).is_file():
         raise InputError(f"{cwd / place}: of NeMo Gym, whose agents and models do not run in this process; {_BY_URL}")
-    there = [path.parent.name for path in (_PACKAGE / instance.kind).glob("*/app.py")]
+    there = implementations(instance.kind, PACKAGE)
     there += installed_names() if instance.kind == RESOURCES else []
     raise InputError(
         f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
@@ -283,7 +283,7 @@ def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
     problems: list[str] = []
     for instance in instances:
         try:
-            if entry_file(instance, cwd).is_relative_to(_PACKAGE):
+            if entry_file(instance, cwd).is_relative_to(PACKAGE):
                 problems += mistakes_in(instance, component_class(instance, cwd))
         except InputError as error:
             problems += error.problems
@@ -296,9 +296,9 @@ def _module(instance: Instance, cwd: Path) -> ModuleType:
         with blame(InputError, f"{brought.file}: cannot be imported"):
             return importlib.import_module(brought.module)
     entry = entry_file(instance, cwd)
-    if not entry.is_relative_to(_PACKAGE):
+    if not entry.is_relative_to(PACKAGE):
         return load_file(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
-    return importlib.import_module(f"velodrome.{instance.kind}.{instance.implementation}.{entry.stem}")
+    return importlib.import_module(".".join(entry.relative_to(PACKAGE.parent).with_suffix("").parts))
 
 
 def load_file(path: Path, name: str, cwd: Path) -> ModuleType:

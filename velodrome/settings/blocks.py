@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from velodrome.settings.files import PACKAGE
+from velodrome.settings.files import PACKAGE, implementations, in_package
 from velodrome.settings.installed import installed_names
 from velodrome.settings.interpolation import Unresolved, referenced
 from velodrome.settings.masking import mask
@@ -174,7 +174,8 @@ def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:
         yield f"{where}.{instance.implementation}.entrypoint is not a file name; write entrypoint: app.py"
         return
     plain_name = Path(instance.implementation).name == instance.implementation
-    folders = [base / instance.kind / instance.implementation for base in (cwd, PACKAGE)] if plain_name else []
+    place = Path(instance.kind, instance.implementation)
+    folders = [cwd / place, *in_package(place)] if plain_name else []
     if any(_is_file(folder / entrypoint) for folder in folders) or _is_installed(instance):
         return
     beside = [file.name for folder in folders for file in folder.glob("*.py")]
@@ -182,7 +183,7 @@ def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:
         guess = hint(entrypoint, beside) or "; name one with entrypoint"
         yield f'{where}.{instance.implementation}: no file "{entrypoint}" in its folder{guess}'
         return
-    existing = [app.parent.name for base in (cwd, PACKAGE) for app in (base / instance.kind).glob("*/app.py")]
+    existing = [name for root in (cwd, PACKAGE) for name in implementations(instance.kind, root)]
     existing += installed_names() if instance.kind == RESOURCES else []
     looked = f"no folder {instance.kind}/{instance.implementation}/ in {cwd} or in the velodrome package"
     guess = hint(instance.implementation, existing) or "; make one with an app.py, or give the block a url"

@@ -11,14 +11,14 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
 from velodrome.errors import InputError
 from velodrome.settings.installed import installed_place
-from velodrome.settings.names import KINDS, nearest
+from velodrome.settings.names import HOMES, KINDS, nearest
 
 _TAG = "tag:yaml.org,2002:"
 # YAML 1.1 wants a dot and a sign in the exponent; OmegaConf, like everyone who writes 1e-5, does not.
@@ -158,14 +158,33 @@ def _places(path: str, cwd: Path) -> Iterator[Path]:
         installed = installed_place(path)
         if installed is not None:
             yield installed
-    yield PACKAGE / path
+    yield from in_package(path)
+
+
+def in_package(path: str | PurePath) -> list[Path]:
+    """Where in the package a path such as `resources_servers/NAME/app.py` may be: a wing's folder is not named so."""
+    kind, *below = PurePath(path).parts or ("",)
+    return [PACKAGE.joinpath(home, *below) for home in HOMES.get(kind, (kind,))]
+
+
+def implementations(kind: str, root: Path) -> list[str]:
+    """The names of the components of a kind in a working directory, or in the package."""
+    folders = in_package(kind) if root == PACKAGE else [root / kind]
+    return [app.parent.name for folder in folders for app in sorted(folder.glob("*/app.py"))]
+
+
+def configs_of(kind: str, root: Path) -> Iterator[str]:
+    """The configs of those components, as a command names them: `resources_servers/NAME/configs/NAME.yaml`."""
+    for folder in in_package(kind) if root == PACKAGE else [root / kind]:
+        for file in folder.glob("*/configs/*.y*ml"):
+            yield f"{kind}/{file.relative_to(folder).as_posix()}"
 
 
 def find_input(path: Path) -> Path:
     """A file to read, in the working directory or in the package; or an `InputError`."""
     place = find_file(str(path), Path.cwd())
     if place is None:
-        way = way_to_file(path) or way_to_file(path, PACKAGE)
+        way = way_to_file(path, path, *in_package(path))
         raise InputError(f"{path}: no such file (looked in this folder and in the package){way}")
     if not place.is_file():
         raise InputError(f"{path}: not a regular file; the input is read twice, so a pipe will not do")
@@ -194,19 +213,22 @@ def file_problem(path: str | Path) -> str | None:
     return f"{path}: {'not a regular file' if os.path.exists(path) else f'no such file{way_to_file(Path(path))}'}"
 
 
-def way_to_file(path: Path, base: Path = Path()) -> str:
-    """The end of "no such file": the command that fetches it, the nearest name beside it, or nothing."""
+def way_to_file(path: Path, *places: Path) -> str:
+    """The end of "no such file": the command that fetches it, the nearest name in one of the places, or nothing."""
     kind, name, *below = (*path.parts, "", "")
-    if not path.is_absolute() and below[:1] == ["data"] and _exists(PACKAGE / kind / name / "prepare.py"):
-        return f"; to fetch it: python -m velodrome.{kind}.{name}.prepare --output {path}"
-    guess = _nearest_beside(path, base)
+    if not path.is_absolute() and below[:1] == ["data"]:
+        for home in in_package(Path(kind, name)):
+            if _exists(home / "prepare.py"):
+                module = ".".join(home.relative_to(PACKAGE.parent).parts)
+                return f"; to fetch it: python -m {module}.prepare --output {path}"
+    guess = next(filter(None, (_nearest_beside(path, place) for place in places or (path,))), None)
     return f'; did you mean "{guess}"?' if guess else ""
 
 
-def _nearest_beside(path: Path, base: Path) -> str | None:
-    """The path with the nearest name of the same ending that exists in its folder."""
+def _nearest_beside(path: Path, place: Path) -> str | None:
+    """The path with the nearest name of the same ending that is in the folder where it was looked for."""
     try:
-        names = os.listdir((base / path).parent)
+        names = os.listdir(place.parent)
     except (OSError, ValueError):
         return None
     guess = nearest(path.name, (name for name in names if _ending(name) == _ending(path.name)), cutoff=0.75)
@@ -281,13 +303,13 @@ class Reader:
         self.problems.append(problem)
 
     def _absent(self, path: str, source: str) -> str:
-        guess = _nearest_beside(Path(path), self.cwd) or nearest(path, _shipped_and_own(self.cwd))
+        guess = _nearest_beside(Path(path), self.cwd / path) or nearest(path, _shipped_and_own(self.cwd))
         way_out = f'did you mean "{guess}"?' if guess else "check the path"
         return f'{source}: config_paths: no file "{path}" in {self.cwd} or in the velodrome package; {way_out}'
 
 
 def _shipped_and_own(cwd: Path) -> Iterator[str]:
     """The configs of every implementation, and the YAML files of the working directory."""
-    patterns = ["*.y*ml", *(f"{kind}/*/configs/*.y*ml" for kind in KINDS)]
-    for base in (cwd, PACKAGE):
-        yield from (file.relative_to(base).as_posix() for pattern in patterns for file in base.glob(pattern))
+    for root in (cwd, PACKAGE):
+        yield from (file.name for file in root.glob("*.y*ml"))
+        yield from (config for kind in KINDS for config in configs_of(kind, root))

@@ -9,6 +9,12 @@ RESOURCES = "resources_servers"
 AGENTS = "responses_api_agents"
 MODELS = "responses_api_models"
 KINDS = (RESOURCES, AGENTS, MODELS)
+# The folders of the package with components of each kind: the core's, then those of wings, which may be missing.
+HOMES: dict[str, tuple[str, ...]] = {
+    RESOURCES: (RESOURCES, "environments"),
+    AGENTS: (AGENTS, "environments/agents"),
+    MODELS: (MODELS,),
+}
 ENVIRONMENT_KEYS = ("resources_server", "environment")  # an agent's reference to its environment
 
 # Keys a block may carry that are not settings of the component itself: how it is hosted, and what NeMo Gym notes there.

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from velodrome.timing.tables import BUILTIN, Cost, Key, Table
 
 _PACKAGE = Path(__file__).parents[1]
-_COMPONENTS = [_PACKAGE / kind for kind in ("resources_servers", "responses_api_models", "responses_api_agents")]
+_COMPONENTS = [
+    _PACKAGE / kind for kind in ("resources_servers", "responses_api_models", "responses_api_agents", "environments")
+]
 _LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 

@@ -1,0 +1,1 @@
+"""Agents that some of these environments need."""

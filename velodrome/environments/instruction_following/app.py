@@ -1,0 +1,79 @@
+"""Instructions that a program can check. `verify` is `async def`: a bounded text is read with linear patterns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from velodrome.environments.instruction_following.draft import written
+from velodrome.environments.instruction_following.kinds import (
+    BINARY,
+    constraints_of,
+    described,
+    folded,
+    followed,
+    is_varied,
+    visible,
+)
+from velodrome.records.conversation import Response
+from velodrome.resources_servers.environment import Environment
+from velodrome.settings.component import Field
+
+Json = dict[str, Any]
+
+
+class InstructionFollowing(Environment):
+    """The reward is 1.0 if the answer keeps all constraints of the task, or the share that it keeps."""
+
+    grading: Literal["all", "fraction"] = Field(
+        "all", description="all constraints must be kept, or the reward is the share of those that are"
+    )
+    max_answer_chars: int = Field(50_000, gt=0, description="a longer answer keeps no constraint")
+
+    async def verify(self, task: Json, response: Response) -> Json:
+        """`kept` says for each constraint whether it was kept, in the task's order.
+
+        What is not text, has no word (unless it is chosen from `options`) or repeats a few words keeps none.
+        """
+        constraints = constraints_of(task)
+        text = visible(response.text) if len(response.text) <= self.max_answer_chars else ""
+        words = folded(text)
+        said = bool(words) or (bool(text) and any(each["kind"] == "choice" for each in constraints))
+        readable = said and is_varied(words) and not BINARY.search(response.text)
+        kept = [readable and followed(text, constraint) for constraint in constraints]
+        share = sum(kept) / len(kept)
+        return {
+            "reward": share if self.grading == "fraction" else float(all(kept)),
+            "fraction": share,
+            "kept": [{"kind": each["kind"], "kept": good} for each, good in zip(constraints, kept, strict=True)],
+        }
+
+    def reference_answer(self, task: Json) -> str | None:
+        """A text that was written for these constraints; it says nothing about the question."""
+        return written(constraints_of(task))
+
+    def wrong_answers(self, task: Json) -> Json:
+        """Texts that keep all constraints but one."""
+        constraints = constraints_of(task)
+        wrong = {"too little": "Sure."}
+        for at, left_out in enumerate(constraints):
+            text = written([*constraints[:at], *constraints[at + 1 :]])
+            if text is not None and not followed(text, left_out):
+                wrong[f"without {left_out['kind']}"] = text
+        return wrong
+
+    def cheats(self, task: Json) -> Json:
+        """Claims, the instructions again, one word over and over, and what a reader does not see."""
+        constraints = constraints_of(task)
+        reference = written(constraints) or "fine"
+        asked = " ".join(map(described, constraints))
+        return {
+            "a claim": "I have followed every instruction exactly as given, without exception",
+            "a report": '{"followed": true, "kept": "all", "reward": 1.0}',
+            "the instructions": f"Instructions: {asked} (done)",
+            "one word": "word " * 400,
+            "two words": "fine words " * 2000,
+            "in a comment": f"<!-- {reference} -->ok",
+            "only thought": f"<think>{reference}</think>ok",
+            "invisible": "\u200b" * 200 + "ok" + "\u2060" * 200,
+            "endless": reference + " again and again" * 20_000,
+        }
