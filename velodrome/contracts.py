@@ -11,7 +11,7 @@ functions at the end of this page also take what is simpler: a function, or an o
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
@@ -56,21 +56,19 @@ class Answering:
         return (await self.answer(request)).response(request)
 
 
-async def ask(
-    model: Model, request: Json, *, respond: Callable[[Json], Awaitable[Any]] | None = None, by_agent: bool = False
-) -> Turn:
+async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
     """One call of a rollout: a valid turn, or a `ModelError`. Nobody checks it again.
 
-    Whatever goes with a call is here and not in the loops that make them: its span, its seed, the limits of the run,
-    its tokens, and who is to blame. `respond` is called in place of the model's own.
+    What goes with a call is here and not in the loops that make them: its span, its seed, the limits of the run, its
+    tokens, and which boundary a failure is attributed to.
     """
     with span("model"), blame(ModelError, "model call"):
         request = seeded(request)
         try:
-            if respond is None and isinstance(model, Answering) and _is_its_own(model):
+            if isinstance(model, Answering) and _is_its_own(model):
                 turn: Turn = await counting(model.answer)(request)
             else:
-                turn = _received(model, await counting(respond or model.respond)(request), by_agent)
+                turn = _received(model, await counting(model.respond)(request), by_agent)
         except ModelError as error:
             if error.tokens:
                 tally("tokens", error.tokens)

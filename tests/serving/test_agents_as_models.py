@@ -1,10 +1,10 @@
-"""An agent served as a model: its turns are streamed as they happen, and chat shows what it said."""
+"""An agent served as a model: its Response, its stream, and what chat shows of it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,10 @@ import pytest
 from tests.support import hosted as hosting
 from tests.support.patience import DEADLINE_S
 from tests.support.staged import Staged, ask_and_leave
-from tests.support.streams import BEGUN, added, client, collected, consistent, responses
+from tests.support.streams import BEGUN, added, client, consistent, responses
 from velodrome import Environment, http
 from velodrome.contracts import as_agent, as_model, prompt_text
-from velodrome.errors import ModelError, ToolError
-from velodrome.records.events import all_events
+from velodrome.errors import ToolError
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -62,14 +61,6 @@ class SecondTurn(Staged):
     async def respond(self, request: Json) -> Json:
         return await (self.first if len(request["input"]) == 1 else super()).respond(request)
 
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        if len(request["input"]) > 1:
-            async for event in super().stream(request):
-                yield event
-        else:
-            for event in all_events(await self.first.respond(request)):
-                yield event
-
 
 def agent(*answers: Any, environment: type[Environment] = Calculator, **more: Any) -> Callable[[], SimpleAgent]:
     return lambda: SimpleAgent(model=ScriptedModel(answers=list(answers), **more), environment=environment())
@@ -78,7 +69,7 @@ def agent(*answers: Any, environment: type[Environment] = Calculator, **more: An
 KINDS = ["reasoning", "message", *["function_call"] * 2, *["function_call_output"] * 2, "message"]
 
 
-def test_an_agent_streams_its_turns_as_one_response_that_equals_the_whole() -> None:
+def test_the_stream_of_an_agent_is_one_response_with_its_turns_that_equals_the_whole() -> None:
     with hosting.hosted(AGENT, agent(*SCRIPT)) as url, client(url) as asker:
         events = responses(url)
         answer: Any = asker.responses.create(model="hosted", input="Go.").to_dict()
@@ -156,34 +147,18 @@ def test_an_error_of_the_first_turn_has_a_status(stream: bool) -> None:
             asker.chat.completions.create(model="m", messages=MESSAGES, stream=stream)
 
 
-def test_an_agent_streams_through_a_model_server_whose_error_keeps_its_status() -> None:
-    async def streamed(url: str) -> list[Json]:
-        try:
-            return await collected(SimpleAgent(model=HttpModel(url), environment=Calculator()))
-        finally:
-            await http.close_shared()
-
-    with hosting.hosted(MODEL, lambda: ScriptedModel(answers=SCRIPT)) as there:
-        events = asyncio.run(streamed(there))
-    assert [item["type"] for item in consistent(events)["output"]] == KINDS
-    failing = ScriptedModel(answers=["x"], faults=[{"kind": "status", "status": 400}])
-    with hosting.hosted(MODEL, lambda: failing) as there, pytest.raises(ModelError, match="scripted fault") as caught:
-        asyncio.run(streamed(there))
-    assert (caught.value.status, caught.value.partial) == (400, [])
-
-
 class Broken(Calculator):
     async def call(self, session: str, name: str, arguments: Any) -> str:
         raise RuntimeError("the tool broke")
 
 
-def test_an_error_in_the_middle_of_a_stream_is_the_same_error_behind_http() -> None:
+def test_an_error_of_an_agent_is_the_same_error_behind_http() -> None:
     make = agent(*SCRIPT, environment=Broken)
 
     async def error_of(model: Any) -> tuple[Any, ...]:
         try:
             with pytest.raises(ToolError) as caught:
-                await collected(model)
+                await model.respond({"input": "Go."})
         finally:
             await http.close_shared()
         error = caught.value
@@ -198,12 +173,11 @@ def test_an_error_in_the_middle_of_a_stream_is_the_same_error_behind_http() -> N
     assert [item["type"] for item in there[3]] == ["reasoning", "message", "function_call", "function_call"]
 
 
-@pytest.mark.parametrize(("route", "after"), [("responses", "Half an"), ("chat/completions", None)])
-def test_a_caller_that_goes_away_stops_agent_and_model_and_the_session_is_closed(route: str, after: str | None) -> None:
+@pytest.mark.parametrize("route", ["responses", "chat/completions"])
+def test_a_caller_that_goes_away_stops_agent_and_model_and_the_session_is_closed(route: str) -> None:
     environment, model = Counted(), SecondTurn()
     with hosting.hosted(AGENT, lambda: SimpleAgent(model=model, environment=environment)) as url:
-        body = {"input": "Go.", "messages": MESSAGES, "stream": after is not None}
-        ask_and_leave(f"{url}/v1/{route}", body, model, after=after)
+        ask_and_leave(f"{url}/v1/{route}", {"input": "Go.", "messages": MESSAGES}, model, after=None)
         assert model.ended.wait(DEADLINE_S)
         assert environment.closed.acquire(timeout=DEADLINE_S)
     assert environment.opened == 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -20,8 +20,6 @@ from velodrome import scope
 from velodrome.contracts import Json, Model, Resources, Turns, as_task, ask
 from velodrome.errors import AgentError, RolloutError, TaskError, ToolError, VerifyError, blame, describe
 from velodrome.records.turns import Conversation, FunctionCall, Turn, prompt_of, result_turn, total_tokens
-from velodrome.relay import Put, relayed
-from velodrome.responses_api_agents.simple_agent.narration import Narration
 from velodrome.responses_api_agents.simple_agent.play import Play
 from velodrome.settings.component import Component, Field
 from velodrome.timing.deadline import deadline
@@ -91,7 +89,7 @@ class SimpleAgent(Component):
                 elif first:
                     request = {**request, "input": [*prompt_of(request), *first]}
             talk.begin(request)
-            response = await self._converse(session, talk, play=play)
+            response = await self._converse(session, talk, play)
             result = {**task}
             if verify:
                 with span("verify"), blame(VerifyError, "verify"):
@@ -115,24 +113,12 @@ class SimpleAgent(Component):
         talk = Conversation()
         return await self.in_time(self._respond(request, talk), talk)
 
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The same, as it happens: what the model writes, turn after turn, and the results of its calls."""
-
-        async def tell(put: Put[Json]) -> None:
-            talk = Conversation()
-            narration = Narration(self.model, put)
-            await narration.end(await self.in_time(self._respond(request, talk, narration), talk))
-
-        async with aclosing(relayed(tell)) as events:
-            async for event in events:
-                yield event
-
-    async def _respond(self, request: Json, talk: Conversation, narration: Narration | None = None) -> Json:
+    async def _respond(self, request: Json, talk: Conversation) -> Json:
         talk.begin(await self._request(request))
         with blame(ToolError, "seed_session"):
             session = await self.environment.open({"responses_create_params": talk.request})
         try:
-            return await self._converse(session, talk, narration)  # the caller speaks for the user
+            return await self._converse(session, talk)  # the caller speaks for the user
         finally:
             await self.leave(session)
 
@@ -144,25 +130,21 @@ class SimpleAgent(Component):
                 self._offered = await self.environment.tools()
         return {**params, "tools": self._offered} if self._offered else params
 
-    async def _converse(
-        self, session: str, talk: Conversation, narration: Narration | None = None, play: Play | None = None
-    ) -> Json:
+    async def _converse(self, session: str, talk: Conversation, play: Play | None = None) -> Json:
         if not talk.prompt and not talk.request.get("instructions"):
             raise TaskError(
                 'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
                 "so give the task one, or an agent or an environment that does"
             )
-        respond = None if narration is None else narration.respond
         began = asyncio.get_running_loop().time() if self.max_rollout_s else 0.0
         limit: str | None = None
         for step in range(self.max_steps):
-            turn = await ask(self.model, talk.next_request(), respond=respond)
+            turn = await ask(self.model, talk.next_request())
             talk.add([turn])
             if turn.is_cut or not (turn.calls or play):
                 break
             if turn.calls:
-                results = await self._results(session, turn.calls)
-                talk.add(results if narration is None else await narration.results(results))
+                talk.add(await self._results(session, turn.calls))
             elif play is not None:
                 talk.add(await play.answer(turn.text))
             limit = self._limit(play, step, talk.usage, began)
