@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import velodrome
-from velodrome.cli.main import MODULES, usage
+from velodrome.cli.main import VERBS, usage
 from velodrome.cli.verb import Verb
 from velodrome.settings.component import Component, settings_of
 from velodrome.settings.model import settings_table
@@ -29,7 +29,7 @@ GROUPS = {
     "Components": "Environment TurnEnvironment tool SimpleAgent OpenAI LocalModel ScriptedModel recorded",
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",
-    "Results": "collector.result:Run api.reading:Rows api.measuring:Findings api.servers:Viewer"
+    "Results": "collector.result:Run api.reading:Rows api.measuring:Findings viewer.api:Viewer"
     " examiner.examination:Examination records.judgements:Judgement"
     " training.trained.trained_policy:TrainedPolicy training.sweep:SweepResult training.sweep:Trial",
 }
@@ -61,7 +61,7 @@ def verb(name: str) -> str:
     """How a verb is typed, what it does, its settings, and the end of its help; without a name, those of `velo`."""
     if not name:
         return f"```text\n{usage()}\n```"
-    module = import_module(f"velodrome.cli.{MODULES.get(name, name)}")
+    module = import_module(f"velodrome.{VERBS[name].module}")
     if not hasattr(module, "VERB"):
         return f"```text\n{module.HELP}\n```"
     declared: Verb = module.VERB

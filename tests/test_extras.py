@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import velodrome
+from tests.test_layers import drawn
 from velodrome.errors import InputError
 from velodrome.training.envs.env_names import KINDS, no_wheel
 from velodrome.training.envs.make import make_env
 from velodrome.training.settings import EnvSettings
 
+PACKAGE = Path(velodrome.__file__).parent
 EXTRAS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 MACHINES = [
     (python, system, machine)
@@ -100,3 +103,26 @@ def test_the_core_needs_no_package_of_an_extra_and_a_missing_one_is_a_line_with_
         (tmp_path / "r.jsonl.zst").touch()
         code, says = run(command)
         assert (code, says.count("\n"), f'pip install "velodrome[{extra}]"' in says) == (2, 1, True), says
+
+
+@pytest.mark.slow
+def test_without_the_wings_the_core_works_and_their_verbs_are_not_there(tmp_path: Path):
+    (tmp_path / "velodrome").mkdir()
+    wings = set().union(*drawn("wings"))
+    for each in PACKAGE.iterdir():
+        if each.name not in wings:
+            (tmp_path / "velodrome" / each.name).symlink_to(each)
+
+    def velo(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "velodrome.cli.main", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
+        return done.returncode, done.stderr + done.stdout
+
+    for command in ("collect calculator scripted_model -n 2 -o r.jsonl", "metrics r.jsonl", "profile r.jsonl"):
+        code, says = velo(*command.split())
+        assert code == 0, says
+    code, says = velo("--help")
+    assert (code, "collect " in says, "train " in says, "export " in says) == (0, True, False, False)
+    assert velo("view", "r.jsonl")[0] == 2
+    code, says = velo("profile", "r.jsonl", "--html")
+    assert (code, says.count("\n"), "velodrome.viewer" in says) == (2, 1, True), says

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from velodrome import errors
-    from velodrome.api.collecting import collect, recorded, rollout, verify
+    from velodrome.api.collecting import collect, merge, recorded, rollout, verify
     from velodrome.api.examining import examine
-    from velodrome.api.exchanging import export, merge
-    from velodrome.api.learning import load_policy, sweep, train
     from velodrome.api.measuring import check, compare, metrics, profile
-    from velodrome.api.reading import judgements, read
-    from velodrome.api.servers import serve, view
+    from velodrome.api.reading import read
+    from velodrome.api.serving import serve
     from velodrome.contracts import Agent, Model, Resources
+    from velodrome.exchange.api import export
     from velodrome.records.conversation import Response, ToolCall
     from velodrome.records.views import Rollout, Task
     from velodrome.resources_servers.environment import Environment, tool
@@ -25,16 +24,17 @@ if TYPE_CHECKING:
     from velodrome.responses_api_models.local_model.app import LocalModel
     from velodrome.responses_api_models.openai_model.app import OpenAI
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+    from velodrome.training.api import load_policy, sweep, train
+    from velodrome.viewer.api import judgements, view
 
 _HOMES = {
-    "api.collecting": "collect recorded rollout verify",
+    "api.collecting": "collect merge recorded rollout verify",
     "api.examining": "examine",
-    "api.exchanging": "export merge",
-    "api.learning": "load_policy sweep train",
     "api.measuring": "check compare metrics profile",
-    "api.reading": "judgements read",
-    "api.servers": "serve view",
+    "api.reading": "read",
+    "api.serving": "serve",
     "contracts": "Agent Model Resources",
+    "exchange.api": "export",
     "records.conversation": "Response ToolCall",
     "records.views": "Rollout Task",
     "resources_servers.environment": "Environment tool",
@@ -43,6 +43,8 @@ _HOMES = {
     "responses_api_models.local_model.app": "LocalModel",
     "responses_api_models.openai_model.app": "OpenAI",
     "responses_api_models.scripted_model.app": "ScriptedModel",
+    "training.api": "load_policy sweep train",
+    "viewer.api": "judgements view",
 }
 
 __all__ = [

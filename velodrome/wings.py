@@ -8,7 +8,15 @@ from typing import Any
 
 from velodrome.errors import InputError
 
-WINGS = {"connect": "mcp,nemo-gym"}  # each with the extras that bring what it needs
+WINGS = {  # each with the extras that bring what it needs
+    "connect": "mcp,nemo-gym",
+    "exchange": "parquet",
+    "executors": "ray",
+    "index": "viewer",
+    "telemetry": "otel",
+    "training": "train",
+    "viewer": "viewer",
+}
 
 
 def has_wing(name: str) -> bool:

@@ -11,11 +11,11 @@ import pytest
 
 from velodrome import SimpleAgent, TurnEnvironment
 from velodrome.api.collecting import collect
-from velodrome.api.exchanging import export
 from velodrome.api.measuring import check, metrics
 from velodrome.api.reading import read
 from velodrome.cli.main import main
 from velodrome.errors import InputError
+from velodrome.exchange.api import export
 from velodrome.records.facts import RowFacts
 from velodrome.viewer.transcript import transcript
 

@@ -70,6 +70,7 @@ def test_every_way_to_end_has_an_exit_code_and_a_traceback_only_of_a_fault_of_ou
     code: int,
     said: str,
 ):
+    monkeypatch.setitem(cli.VERBS, "probe", cli.VerbEntry("cli.probe", ""))
     monkeypatch.setitem(sys.modules, "velodrome.cli.probe", SimpleNamespace(run=ends(end)))
     assert cli.guarded("probe", [], verbose=False) == code
     assert capfd.readouterr().err == said
@@ -177,7 +178,7 @@ def test_sigterm_leaves_no_half_file_of_a_verb_that_writes_one(tmp_path: Path):
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-from velodrome.cli.main import guarded
+from velodrome.cli.main import VERBS, VerbEntry, guarded
 from velodrome.records.outfile import OutFile
 
 def run(words):
@@ -185,6 +186,7 @@ def run(words):
         file.write(b"half")
         os.kill(os.getpid(), signal.SIGTERM)
 
+VERBS["half"] = VerbEntry("cli.half", "")
 sys.modules["velodrome.cli.half"] = SimpleNamespace(run=run)
 sys.exit(guarded("half", [], False))
 """

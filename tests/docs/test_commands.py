@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import CODE, PAGES, PROGRAMS, blocks, command_lines, name_of, prose
-from velodrome.cli.main import MODULES, VERBS
+from velodrome.cli.main import VERBS
 from velodrome.cli.nemo_gym import COMMANDS
 from velodrome.cli.plain import option_names as plain_options
 from velodrome.exchange.data.generating import generator_of, option_names
@@ -50,7 +50,7 @@ def known_settings(verb: str) -> set[str] | None:
 
 
 def known_of(verb: str) -> set[str]:
-    declared = getattr(import_module(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
+    declared = getattr(import_module(f"velodrome.{VERBS[verb].module}"), "VERB", None)
     models = [model for model in declared.settings.values() if declared.has_plus(model)] if declared is not None else []
     names = {name for model in models for name in setting_names(model)}
     return names | {name for each in GENERATORS if verb == "data" for name in option_names(generator_of(each, Path()))}
@@ -58,7 +58,7 @@ def known_of(verb: str) -> set[str]:
 
 def known_flags(verb: str) -> set[str]:
     """The flags of a verb: those that its help names, and the short names of its settings."""
-    module = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
+    module = import_module(f"velodrome.{VERBS[verb].module}")
     declared = getattr(module, "VERB", None)
     text = declared.help() if declared is not None else module.HELP
     models = [model for model in declared.settings.values() if declared.has_plus(model)] if declared is not None else []

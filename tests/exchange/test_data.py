@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.api.exchanging import export
 from velodrome.errors import InputError
+from velodrome.exchange.api import export
 from velodrome.exchange.data.preparing import Missing, PrepareOptions, PrepareResult, Template, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.records.rollout import encode

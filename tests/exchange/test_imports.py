@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import velodrome
 from tests.interop import corpus
-from velodrome.api.exchanging import export
 from velodrome.collector.verify import needed_fields
 from velodrome.errors import InputError
+from velodrome.exchange.api import export
 from velodrome.exchange.export.chat import Unfit
 from velodrome.exchange.export.nemo_gym import record
 from velodrome.exchange.imports import from_nemo_gym

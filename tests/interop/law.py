@@ -16,7 +16,7 @@ import orjson
 
 from tests.interop.corpus import CASES, FEATURES, Case, Event, write
 from tests.interop.programs import ROOT
-from velodrome.api.exchanging import export
+from velodrome.exchange.api import export
 from velodrome.exchange.export.format import ExportSettings, Unit, reason
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.problems import FLAWS

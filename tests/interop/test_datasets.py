@@ -15,7 +15,7 @@ from tests.interop.corpus import CASES, write
 from tests.interop.law import exported
 from tests.interop.programs import run
 from tests.support.patience import DEADLINE_S
-from velodrome.api.exchanging import export
+from velodrome.exchange.api import export
 from velodrome.exchange.export.chat import Style, Unfit, loadable
 from velodrome.exchange.parquet import json_text
 

@@ -26,8 +26,8 @@ from tests.support import hosted as hosting
 from tests.support import pages
 from tests.support.patience import DEADLINE_S
 from tests.support.running import Session, free_port, gone
-from velodrome.api.exchanging import export
 from velodrome.connect.nemo_gym.aggregate import aggregate
+from velodrome.exchange.api import export
 from velodrome.exchange.imports.importing import ImportOptions, import_file
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode, make_rollout

@@ -15,7 +15,7 @@ from tests.interop import bytes_tokenizer, qwen_text
 from tests.interop.corpus import CASES, Case, Event, chat_events, told, write
 from tests.interop.hugging_face import loaded, stay_offline
 from tests.interop.law import KEPT, exported, hold, verdicts
-from velodrome.api.exchanging import export
+from velodrome.exchange.api import export
 from velodrome.responses_api_models.conversion import nested
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]

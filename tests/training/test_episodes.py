@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from tests.support.small_run import same, small, trained, weights
 from velodrome.checks import run_checks
-from velodrome.cli import check, export, metrics, show, view
+from velodrome.cli import check, metrics
 from velodrome.errors import InputError
+from velodrome.exchange.verbs import export
 from velodrome.records.rollout import key_in
 from velodrome.training.envs.make import make_env
 from velodrome.training.loop import TrainingResult
 from velodrome.training.network.policy import Policy
 from velodrome.training.run.episodes import write_episodes
 from velodrome.training.run.film import MOST_BYTES, Film
+from velodrome.viewer.verbs import show, view
 
 Json = dict[str, Any]
 

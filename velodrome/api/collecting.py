@@ -1,4 +1,4 @@
-"""`collect`, `rollout` and `verify`: rollouts from Python, on the same code as the command line.
+"""`collect`, `rollout`, `verify` and `merge`: rollouts from Python, on the same code as the command line.
 
 A call owns what it opens. When it returns, raises or is cancelled, its connections and tasks are closed, and every
 rollout that was finished is in the output. A live agent stays the caller's.
@@ -16,10 +16,13 @@ from typing import Any, Literal
 import orjson
 
 from velodrome.api.call import public_call
+from velodrome.api.reading import named_files
 from velodrome.collector.agents import Agents, ConfiguredAgents, LiveAgents, recorded_live
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.collection import Surface
 from velodrome.collector.collection import collect as run_collection
+from velodrome.collector.merging import MergeOptions, MergeResult
+from velodrome.collector.merging import merge as write_merged
 from velodrome.collector.plan import Job
 from velodrome.collector.result import Run
 from velodrome.collector.settings import DEFAULT_PARALLEL, CollectSettings, VerifySettings
@@ -164,6 +167,18 @@ async def verify(
     scorers: Agents = ConfiguredAgents(_config(config, scoring=True)) if not live else _scorer(environment, agent)
     async with Scope():
         return await run_verification(settings, scorers, Surface(_reporter(progress), progress))
+
+
+@public_call
+def merge(out: PathLike, rollouts: PathLike | Iterable[PathLike], *, allow_mixed: bool = False) -> MergeResult:
+    """Write the rollouts of several files as one that `collect` can continue, each key once, with failures and runs.
+
+    The first rollout of a key is taken. Nothing is overwritten, and nothing is written if anything is wrong, such as,
+    without `allow_mixed`, rollouts made with different settings. The result counts `rollouts`, those `repeated`,
+    `failures` and lines that are `left_out`, which `notes` names.
+    """
+    values = {"out": out, "files": tuple(named_files(rollouts)), "allow_mixed": allow_mixed}
+    return write_merged(MergeOptions.read(values, "merge"))
 
 
 def recorded(model: Any) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, overload
 from velodrome.api.call import public_call
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads
-from velodrome.records.judgements import Judgement
 from velodrome.records.other_files import other_file
 from velodrome.records.rollout import beside, encode
 from velodrome.records.rows import Unread, read_rows
 from velodrome.records.views import Rollout
 from velodrome.settings.files import file_problem
+from velodrome.wings import wing
 
 if TYPE_CHECKING:
     import pandas
@@ -43,11 +43,9 @@ class Rows:
 
     def where(self, text: str) -> Rows:
         """The rows that also match a filter, in the viewer's language: `reward<1 tools>3 error:timeout "text"`."""
-        from velodrome.index import Query
-
         if not isinstance(text, str):
             raise InputError(f'a filter is a text, as in where("reward<1 tools>3"), not {text!r:.80}')
-        Query.parse(text)  # a mistake in the filter is reported here and not at the first rollout
+        wing("index").Query.parse(text)  # a mistake is reported here and not at the first rollout
         return Rows(self.paths, f"{self._filter} {text}".strip())
 
     def __iter__(self) -> Iterator[Rollout]:
@@ -66,10 +64,8 @@ class Rows:
         self.notes = notes
 
     def _filtered(self, path: Path) -> Iterator[Json]:
-        from velodrome.index import matching_lines
-        from velodrome.index.check_field import file_checks
-
-        for _, line in matching_lines(path, self._filter, outside=[file_checks(path)]):
+        checks = wing("index.check_field").file_checks(path)
+        for _, line in wing("index").matching_lines(path, self._filter, outside=[checks]):
             yield loads(line)
 
     def __len__(self) -> int:
@@ -102,7 +98,8 @@ class Rows:
 
     def to_arrow(self) -> pyarrow.Table:
         """A pyarrow table: a column for each number, text, part of the time; the conversation as JSON."""
-        return _arrow_table(rollout.row for rollout in self)
+        table: pyarrow.Table = wing("exchange.export.flat").arrow_table(rollout.row for rollout in self)
+        return table
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same columns as a pandas frame."""
@@ -131,23 +128,6 @@ def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
     """
     rows = Rows(checked_files(rollouts))
     return rows.where(where) if where else rows
-
-
-@public_call
-def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
-    """What people said of the rollouts of a file: tags, notes and ratings, with the `key` of the rollout.
-
-    Each is the last word of its person. `where` is a filter, as in `judgements(path, "reward<1 rating>3")`. A table of
-    both: `pandas.DataFrame(judgements(path)).merge(read(path).to_pandas(), on="key")`.
-    """
-    from velodrome.index import Index, Query
-
-    query = Query.parse(where)
-    [path] = checked_files([rollouts])
-    with closing(Index(path, judged=True, search=bool(query.words))) as index:
-        index.refresh()
-        wanted = {entry.number for entry in index.select(query)} if where else None
-        return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]
 
 
 def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
@@ -216,24 +196,3 @@ def _all(path: Path, notes: list[str]) -> Iterator[Json]:
     for _, row, _ in read_rows(path, unread):
         yield row
     notes += unread.notes
-
-
-def _arrow_table(rows: Iterable[Json]) -> Any:
-    """The columns of the Parquet export. A row that is not a rollout is left out."""
-    from velodrome.exchange.export import flat
-    from velodrome.exchange.export.format import ExportSettings, Unit
-    from velodrome.exchange.parquet import arrow
-    from velodrome.exchange.problems import FLAWS
-
-    pyarrow = arrow("a table of rollouts")
-    numbers: dict[str, None] = {}
-    records: list[Json] = []
-    convert = flat.start(ExportSettings(), lambda row, error: None)
-    for row in rows:
-        try:
-            records += convert(Unit("", [row]))
-        except FLAWS:
-            continue
-        numbers |= dict.fromkeys(name for name, value in row.items() if isinstance(value, int | float))
-    schema = flat.schema(pyarrow, list(numbers))
-    return pyarrow.Table.from_pylist(records, schema=schema)

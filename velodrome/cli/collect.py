@@ -42,7 +42,7 @@ from velodrome.settings.files import find_inputs, is_pattern
 from velodrome.timing.report import for_stream
 from velodrome.timing.screen import page_width
 from velodrome.timing.stop_signals import on_stop_signal
-from velodrome.viewer.transcript import transcript
+from velodrome.wings import wing
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def run(argv: Sequence[str]) -> int:
 def show(result: Run, *, as_json: bool) -> int:
     """The rollout that was run alone, or why it failed."""
     for row in [*map(loads, result.lines), *result.failed_attempts]:
-        print_result(row, partial(transcript, row), as_json=as_json)
+        print_result(row, partial(wing("viewer.transcript").transcript, row), as_json=as_json)
     say(result.summary())
     return result.exit_code
 

@@ -13,46 +13,64 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
 
 from velodrome.cli.streams import as_typed, help_width, mend_streams, settled, within_page
 from velodrome.errors import InputError, VelodromeError, describe
 
-VERBS = {
-    "collect": "run tasks against an agent and keep the rollouts",
-    "verify": "score a saved file, deferred or with another config",
-    "run": "start the servers of a config, and a head that knows them",
-    "status": "the servers that run, or how far a collection is",
-    "merge": "several outputs as one, each rollout once",
-    "view": "read rollouts in a browser or a terminal, or export pages",
-    "show": "print a rollout as a readable transcript",
-    "metrics": "the numbers of a rollouts file",
-    "compare": "two runs side by side, and whether one is better",
-    "check": "what is wrong with rollouts, before anybody learns from them",
-    "judgements": "what people said of rollouts: tags, notes, ratings",
-    "profile": "where the time went, what bounds throughput, what to change",
-    "data": "prepare tasks from a data set, and look at a file of tasks",
-    "export": "rollouts as training data: sft, dpo, grpo, verl, parquet, …",
-    "import": "rollouts and tasks from NeMo Gym or logs of chat completions",
-    "envs": "list the environments there are, or describe one",
-    "init": "make the folder of a new environment, which works at once",
-    "test": "whether an environment keeps the rules: answers, cheats, tools",
-    "env": "add an environment of another project",
-    "train": "teach a small policy by a scripted teacher, then PPO",
-    "policy": "what was trained: show, evaluate, export",
-    "model": "pull and list local models, serve a scripted one",
-    "config": "print the resolved configuration, secrets masked",
-}
+PACKAGE = Path(__file__).parent.parent
+
+
+class VerbEntry(NamedTuple):
+    """A verb in `velo --help`. Its module is below `velodrome`, and is imported when the verb is typed."""
+
+    module: str
+    about: str
+
+    def is_there(self) -> bool:
+        """Whether the module is installed; a wing may be left out."""
+        return (PACKAGE / f"{self.module.replace('.', '/')}.py").is_file()
+
+
 GROUPS = {
-    "collect and score": ("collect", "verify", "run", "status", "merge"),
-    "look": ("view", "show", "metrics", "compare", "check", "judgements", "profile"),
-    "exchange": ("data", "export", "import"),
-    "environments": ("envs", "init", "test", "env"),
-    "train": ("train", "policy"),
-    "set up": ("model", "config"),
+    "collect and score": {
+        "collect": VerbEntry("cli.collect", "run tasks against an agent and keep the rollouts"),
+        "verify": VerbEntry("cli.verify", "score a saved file, deferred or with another config"),
+        "run": VerbEntry("cli.run", "start the servers of a config, and a head that knows them"),
+        "status": VerbEntry("cli.status", "the servers that run, or how far a collection is"),
+        "merge": VerbEntry("cli.merge", "several outputs as one, each rollout once"),
+    },
+    "look": {
+        "view": VerbEntry("viewer.verbs.view", "read rollouts in a browser or a terminal, or export pages"),
+        "show": VerbEntry("viewer.verbs.show", "print a rollout as a readable transcript"),
+        "metrics": VerbEntry("cli.metrics", "the numbers of a rollouts file"),
+        "compare": VerbEntry("cli.compare", "two runs side by side, and whether one is better"),
+        "check": VerbEntry("cli.check", "what is wrong with rollouts, before anybody learns from them"),
+        "judgements": VerbEntry("viewer.verbs.judgements", "what people said of rollouts: tags, notes, ratings"),
+        "profile": VerbEntry("cli.profile", "where the time went, what bounds throughput, what to change"),
+    },
+    "exchange": {
+        "data": VerbEntry("exchange.verbs.data", "prepare tasks from a data set, and look at a file of tasks"),
+        "export": VerbEntry("exchange.verbs.export", "rollouts as training data: sft, dpo, grpo, verl, parquet, …"),
+        "import": VerbEntry("exchange.verbs.import_", "rollouts and tasks from NeMo Gym or logs of chat completions"),
+    },
+    "environments": {
+        "envs": VerbEntry("cli.envs", "list the environments there are, or describe one"),
+        "init": VerbEntry("cli.init", "make the folder of a new environment, which works at once"),
+        "test": VerbEntry("cli.test", "whether an environment keeps the rules: answers, cheats, tools"),
+        "env": VerbEntry("connect.env_verb", "add an environment of another project"),
+    },
+    "train": {
+        "train": VerbEntry("training.verbs.train", "teach a small policy by a scripted teacher, then PPO"),
+        "policy": VerbEntry("training.verbs.policy", "what was trained: show, evaluate, export"),
+    },
+    "set up": {
+        "model": VerbEntry("cli.model", "pull and list local models, serve a scripted one"),
+        "config": VerbEntry("cli.config", "print the resolved configuration, secrets masked"),
+    },
 }
-
-
-MODULES = {"import": "import_"}  # where a verb is a word of Python's own
+VERBS = {verb: entry for verbs in GROUPS.values() for verb, entry in verbs.items() if entry.is_there()}
 leave_at_once = False  # set when something would keep the process from ending
 
 
@@ -62,8 +80,8 @@ def usage() -> str:
 
     blocks = []
     for title, verbs in GROUPS.items():
-        lines = [f"  {verb:<10} {VERBS[verb]}" for verb in verbs if verb in VERBS]
-        blocks.append("\n".join([painted(title, "bold", sys.stdout), *lines]))
+        lines = [f"  {verb:<10} {VERBS[verb].about}" for verb in verbs if verb in VERBS]
+        blocks += ["\n".join([painted(title, "bold", sys.stdout), *lines])] if lines else []
     text = "\n\n".join(
         [
             "usage: velo <verb> [arguments]",
@@ -126,7 +144,7 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
 
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     try:
-        module = import_module(f"velodrome.cli.{MODULES.get(verb, verb)}")
+        module = import_module(f"velodrome.{VERBS[verb].module}")
         if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
             print(module.VERB.help(help_width()))
             return 0
@@ -192,7 +210,8 @@ def _print_error(error: VelodromeError, verbose: bool, verb: str) -> None:
     from velodrome.timing.invisible import escaped
     from velodrome.timing.screen import fitted, page_width, painted
 
-    declared = getattr(sys.modules.get(f"velodrome.cli.{MODULES.get(verb, verb)}"), "VERB", None)
+    module = sys.modules.get(f"velodrome.{VERBS[verb].module}") if verb in VERBS else None
+    declared = getattr(module, "VERB", None)
     text = str(error) if declared is None else declared.as_typed(str(error))
     name = painted("velo:", "red", sys.stderr)
     for line in as_typed(mask_text(text)).strip("\n").split("\n"):

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from velodrome.api.exchanging import merge
+from velodrome.api.collecting import merge
 from velodrome.cli.streams import say
 from velodrome.cli.tables import print_counts
 from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags

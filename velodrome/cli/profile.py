@@ -5,23 +5,24 @@ Training runs and traces are told apart by what is given.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from velodrome.cli.page import page_path, patient_profile, write_page
-from velodrome.cli.profile_training import of_training, show_training
-from velodrome.cli.streams import say
+from velodrome.cli.streams import reassured, say
 from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.verb import Verb, argument, optional_value, read_flags
 from velodrome.errors import InputError
+from velodrome.profiling.profile import read_profile
 from velodrome.records.other_files import other_file
 from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath
 from velodrome.timing.invisible import printed_json
+from velodrome.wings import wing
 
 Json = dict[str, Any]
 
@@ -68,20 +69,30 @@ def run(argv: Sequence[str]) -> int:
     if of_training(words):
         if page is not None:
             raise InputError("--html: pages are of rollouts; training runs and traces are printed, or --json")
-        show_training(words, as_json=flags.as_json, top=flags.top)
+        wing("training.verbs.profile").show_training(words, as_json=flags.as_json, top=flags.top)
         return 0
     files = rollouts_files(words)
-    target = None if page is None else page_path(page, files[0])
-    profile = patient_profile(files)
+    pages = None if page is None else wing("viewer.verbs.profile_html")
+    target = None if pages is None else pages.page_path(page, files[0])
+    with reassured(f"reading {', '.join(map(str, files))}"):
+        profile = read_profile(*files)
     if not profile["rollouts"] and not profile["failed"] and (target is not None or not profile["rows"]):
         what = f"none of {profile['rows']:,} rollouts has times" if profile["rows"] else "no rollouts in it"
         raise InputError(*profile["notes"][:1], f"{files[0]}: {what}; velo profile reads what velo collect wrote")
     if flags.trace is not None:
         draw(files, flags.trace)
-    if target is not None:
-        write_page(profile, target, ", ".join(path.name for path in files))
+    if pages is not None:
+        pages.write_page(profile, target, ", ".join(path.name for path in files))
     show(profile, as_json=flags.as_json, top=flags.top)
     return 0
+
+
+def of_training(words: Sequence[str]) -> bool:
+    """Whether something of training is given: a folder, a run's metrics, or a trace."""
+    return any(
+        os.path.isdir(word) or Path(word).name == "metrics.jsonl" or word.endswith((".json", ".json.gz"))
+        for word in words
+    )
 
 
 def draw(files: Sequence[Path], target: Path) -> None:

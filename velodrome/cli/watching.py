@@ -12,6 +12,7 @@ from velodrome.cli.streams import kept_path
 from velodrome.collector.collection import Surface
 from velodrome.collector.watch.exporting import Exposed
 from velodrome.errors import InputError, StorageError
+from velodrome.wings import wing
 
 
 @contextlib.contextmanager
@@ -48,9 +49,7 @@ def _rendered(options: WatchOptions, output: Path, say: Callable[[str], None]) -
         check_target(target, output)
         renders.append(lambda since: write_trace(rows, target, since=since, max_bytes=most))
     if options.otlp_endpoint is not None:
-        from velodrome.telemetry.otlp import Receiver
-
-        receiver = Receiver(options.otlp_endpoint)
+        receiver = wing("telemetry.otlp").Receiver(options.otlp_endpoint)
         renders.append(lambda since: receiver.send(rows, since))
     since = round(time.time(), 6)
     try:

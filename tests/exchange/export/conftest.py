@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from velodrome.api.exchanging import export
 from velodrome.errors import InputError
+from velodrome.exchange.api import export
 from velodrome.exchange.export.format import ExportSettings, Unit
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.exchange.export.pipeline import ExportResult

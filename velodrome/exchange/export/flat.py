@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -13,6 +13,8 @@ from velodrome.contracts import Json
 from velodrome.errors import ModelError
 from velodrome.exchange.export import chat
 from velodrome.exchange.export.format import Convert, ExportSettings, Format, LeaveOut, Unit, only
+from velodrome.exchange.parquet import arrow as load_pyarrow
+from velodrome.exchange.problems import FLAWS
 from velodrome.records.conversation import text_of
 from velodrome.records.facts import TOKENS, RowFacts
 from velodrome.responses_api_models.conversion import nested
@@ -116,6 +118,21 @@ def schema(arrow: Any, numeric: Sequence[str]) -> Any:
     columns = {name: kinds[name] for name in order}
     extra = [name for name in numeric if name not in _OWN]
     return arrow.schema({**columns, **dict.fromkeys(extra, arrow.float64())})
+
+
+def arrow_table(rows: Iterable[Json]) -> Any:
+    """The columns of the Parquet export. A row that is not a rollout is left out."""
+    pyarrow = load_pyarrow("a table of rollouts")
+    numbers: dict[str, None] = {}
+    records: list[Json] = []
+    convert = start(ExportSettings(), lambda row, error: None)
+    for row in rows:
+        try:
+            records += convert(Unit("", [row]))
+        except FLAWS:
+            continue
+        numbers |= dict.fromkeys(name for name, value in row.items() if isinstance(value, int | float))
+    return pyarrow.Table.from_pylist(records, schema=schema(pyarrow, list(numbers)))
 
 
 FORMAT = Format(

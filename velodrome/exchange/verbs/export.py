@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from velodrome.api.exchanging import export
 from velodrome.cli.streams import say
 from velodrome.cli.tables import print_counts
 from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
+from velodrome.exchange.api import export
 from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
 from velodrome.settings.values import FilePath, Text

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb, argument, no_verb, read_flags
+from velodrome.connect.adding import add_environment
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Text
-from velodrome.wings import wing
 
 
 class AddFlags(Settings):
@@ -56,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     if what != "add":
         raise no_verb("velo env", ("add",), what)
     flags = read_flags(AddFlags, rest, "velo env add")
-    made = wing("connect.adding").add_environment(
+    made = add_environment(
         flags.source,
         name=flags.name,
         tasks=flags.tasks,

@@ -1,15 +1,11 @@
-"""`export` and `merge`: rollouts as other files: those that trainers read, or those of several runs as one."""
+"""`export`: rollouts as the files that trainers read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from velodrome.api.call import public_call
 from velodrome.api.measuring import Rollouts
-from velodrome.api.reading import PathLike, named_files, rollout_files
-from velodrome.collector.merging import MergeOptions, MergeResult
-from velodrome.collector.merging import merge as write_merged
+from velodrome.api.reading import PathLike, rollout_files
 from velodrome.errors import InputError
 from velodrome.exchange.export.format import ExportOptions
 from velodrome.exchange.export.formats import FORMATS
@@ -31,15 +27,3 @@ def export(format: str, rollouts: Rollouts, to: PathLike, **options: Any) -> Exp
         raise InputError(f"no format {format!r:.40}{near}")
     with rollout_files(rollouts) as files:
         return write_export(FORMATS[format], files, checked, lambda path: [file_checks(path)])
-
-
-@public_call
-def merge(out: PathLike, rollouts: PathLike | Iterable[PathLike], *, allow_mixed: bool = False) -> MergeResult:
-    """Write the rollouts of several files as one that `collect` can continue, each key once, with failures and runs.
-
-    The first rollout of a key is taken. Nothing is overwritten, and nothing is written if anything is wrong, such as,
-    without `allow_mixed`, rollouts made with different settings. The result counts `rollouts`, those `repeated`,
-    `failures` and lines that are `left_out`, which `notes` names.
-    """
-    values = {"out": out, "files": tuple(named_files(rollouts)), "allow_mixed": allow_mixed}
-    return write_merged(MergeOptions.read(values, "merge"))

@@ -20,7 +20,6 @@ import orjson
 from velodrome.cli import main
 from velodrome.cli.streams import help_width, kept_path, say, typed_path
 from velodrome.cli.tables import print_lines, print_result, print_text, wants_json
-from velodrome.cli.train_tables import ranking_table, train_table
 from velodrome.errors import InputError
 from velodrome.settings.names import hint
 from velodrome.timing.figures import counted, duration
@@ -35,6 +34,7 @@ from velodrome.training.run.train_folder import run_folder
 from velodrome.training.settings import RunSettings
 from velodrome.training.start import refuse_without_torch, set_up, train_settings
 from velodrome.training.sweep import SweepPlan, plan_sweep, read_sweep, run_sweep, typed
+from velodrome.training.verbs.tables import ranking_table, train_table
 
 if TYPE_CHECKING:
     from velodrome.training.loop import TrainingResult

@@ -9,13 +9,13 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from velodrome.api.reading import judgements
 from velodrome.cli.tables import pairs, print_result
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.records.judgements import Agreement, Judgement, agreements
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import escaped
+from velodrome.viewer.api import judgements
 
 
 class JudgementsFlags(Settings):

@@ -1,61 +1,20 @@
-"""`serve` and `view`: components and pages over HTTP, from inside this process, for as long as a block runs.
-
-A component is served on the caller's loop, the viewer in a thread of its own. Signals are left alone, and no socket,
-task or thread is left when the block ends, raises or is cancelled.
-"""
+"""`view` and `judgements`: the viewer from Python, and what people said in it."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from velodrome.api.call import public_call
 from velodrome.api.reading import PathLike, checked_files, named_files
-from velodrome.contracts import as_agent, as_model, as_resources
-from velodrome.errors import InputError, ServerError, VelodromeError, needs_extra
-
-
-@public_call
-@asynccontextmanager
-async def serve(
-    component: Any = None,
-    *,
-    model: Any = None,
-    agent: Any = None,
-    environment: Any = None,
-    name: str = "",
-    host: str = "127.0.0.1",
-    port: int = 0,
-    token: str | None = None,
-) -> AsyncIterator[str]:
-    """Serve a live agent, model or environment over HTTP; yields its URL.
-
-    `model=` and `agent=` also take what `collect` takes for one: a function, or an object with the one method that
-    matters. The component stays open: it belongs to the caller. Port 0 is any free port; a host beyond loopback needs a
-    token.
-    """
-    from velodrome.serving.hosting import served
-
-    named = {"model": (model, as_model), "agent": (agent, as_agent), "environment": (environment, as_resources)}
-    live = [convert(thing) for thing, convert in named.values() if thing is not None]
-    live += [component] if component is not None else []
-    if inspect.isroutine(component):
-        raise InputError(f"serve: say what {component.__name__} is: serve(model=…) or serve(agent=…)")
-    if inspect.isclass(component):
-        raise InputError(f"serve: expected a component, not the class {component.__name__}; make one of it first")
-    if len(live) != 1:
-        raise InputError("serve: give one component, or one of model=, agent= and environment=")
-    original = getattr(live[0], "__wrapped__", live[0])  # of a function
-    async with served(
-        live[0], name=name or getattr(original, "__name__", ""), host=host, port=port, token=token
-    ) as url:
-        yield url
+from velodrome.errors import ServerError, VelodromeError, needs_extra
+from velodrome.index import Index, Query
+from velodrome.records.judgements import Judgement
 
 
 class Viewer:
@@ -118,3 +77,18 @@ def view(
     if not any(path.is_dir() for path in paths):
         checked_files(paths)
     return Viewer(paths, host=host, port=port, token=token)
+
+
+@public_call
+def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
+    """What people said of the rollouts of a file: tags, notes and ratings, with the `key` of the rollout.
+
+    Each is the last word of its person. `where` is a filter, as in `judgements(path, "reward<1 rating>3")`. A table of
+    both: `pandas.DataFrame(judgements(path)).merge(read(path).to_pandas(), on="key")`.
+    """
+    query = Query.parse(where)
+    [path] = checked_files([rollouts])
+    with closing(Index(path, judged=True, search=bool(query.words))) as index:
+        index.refresh()
+        wanted = {entry.number for entry in index.select(query)} if where else None
+        return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from velodrome.api.learning import load_policy
 from velodrome.cli.tables import Row, ink, next_step, pairs, print_result
 from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.settings.values import Count, FilePath, Text
+from velodrome.training.api import load_policy
 from velodrome.training.start import refuse_without_torch
 
 Json = dict[str, Any]

@@ -15,13 +15,6 @@ from velodrome.timing.invisible import printed_json
 METRICS = "metrics.jsonl"
 
 
-def of_training(words: Sequence[str]) -> bool:
-    """Whether something of training is given: a folder, a run's metrics, or a trace."""
-    return any(
-        os.path.isdir(word) or Path(word).name == METRICS or word.endswith((".json", ".json.gz")) for word in words
-    )
-
-
 def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
     """One run or one trace on stdout."""
     from velodrome.training.reports.profile_text import run_report, torch_report

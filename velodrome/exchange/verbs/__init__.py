@@ -1,0 +1,1 @@
+"""`velo data`, `velo export` and `velo import`."""

@@ -1,0 +1,1 @@
+"""`velo train`, `velo policy`, and `velo profile` of a training run."""

@@ -1,0 +1,1 @@
+"""`velo view`, `velo show`, `velo judgements`, and the page of `velo profile`."""
