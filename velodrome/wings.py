@@ -10,6 +10,7 @@ from velodrome.errors import InputError
 
 WINGS = {  # each with the extras that bring what it needs
     "connect": "mcp,nemo-gym",
+    "environments": "environments",
     "exchange": "parquet",
     "executors": "ray",
     "index": "viewer",
