@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from velodrome.environments.instruction_following.draft import written
 from velodrome.environments.instruction_following.kinds import (
     BINARY,
     constraints_of,
@@ -48,23 +47,25 @@ class InstructionFollowing(Environment):
         }
 
     def reference_answer(self, task: Json) -> str | None:
-        """A text that was written for these constraints; it says nothing about the question."""
-        return written(constraints_of(task))
+        """The task's `reference`, if it has one."""
+        return task.get("reference")
 
     def wrong_answers(self, task: Json) -> Json:
-        """Texts that keep all constraints but one."""
+        """Texts that break a constraint: too short ones, and the reference spoilt."""
+        reference = self.reference_answer(task) or "fine"
+        texts = {
+            "too little": "Sure.",
+            "cut off": reference[: len(reference) // 2],
+            "said twice": f"{reference}\n\n{reference}",
+            "more before and after": f"Well, {reference} Nº 1!",
+        }
         constraints = constraints_of(task)
-        wrong = {"too little": "Sure."}
-        for at, left_out in enumerate(constraints):
-            text = written([*constraints[:at], *constraints[at + 1 :]])
-            if text is not None and not followed(text, left_out):
-                wrong[f"without {left_out['kind']}"] = text
-        return wrong
+        return {name: text for name, text in texts.items() if not all(followed(text, each) for each in constraints)}
 
     def cheats(self, task: Json) -> Json:
         """Claims, the instructions again, one word over and over, and what a reader does not see."""
         constraints = constraints_of(task)
-        reference = written(constraints) or "fine"
+        reference = self.reference_answer(task) or "fine"
         asked = " ".join(map(described, constraints))
         return {
             "a claim": "I have followed every instruction exactly as given, without exception",
