@@ -1,28 +1,29 @@
-"""math-verify, in a few processes of its own.
+"""math-verify, in worker processes.
 
 What it parses was written by a model and can keep sympy busy for ever, so it never runs in the loop's process. CPU time
 decides whether an answer takes too long, so that a busy machine gives the same scores as an idle one. Wall time only
-ends a hang: running out of it is a failure, never a score. A process that did not answer is replaced.
+ends a hang: running out of it is a failure, never a score.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import resource
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
-from pathlib import Path
-
-import orjson
 
 from velodrome.errors import VerifyError
 from velodrome.http.limiter import Limiter
+from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, make_copy
+from velodrome.threads import NoAnswer
 from velodrome.timing import elsewhere
 from velodrome.timing.spans import span
 
-WORKER = Path(__file__).with_name("library_worker.py")
-START_TIMEOUT_S = 120.0
+_MEMORY_MB = 4096
+_MOST_EXTRACTED = 500
+_CALLS_PER_PROCESS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,95 +38,71 @@ class LibraryTimeout(VerifyError):
     """The library used up its CPU time on this answer."""
 
 
+class LibraryProcess:
+    """Made once in each worker process. The kernel ends the process if an answer takes too much CPU time."""
+
+    def __init__(self, cpu_s: float) -> None:
+        self._cpu_s = cpu_s
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is in force, or the system has none
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
+        logging.disable(logging.CRITICAL)
+        compare("1", r"\boxed{1}")  # everything is imported before the first clock starts
+
+    async def check(self, _: str, expected: str, text: str) -> Verdict:
+        """The library's verdict on one answer."""
+        signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
+        verdict = compare(expected, text)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return verdict
+
+    async def aclose(self) -> None:
+        """Nothing to free."""
+
+
+def compare(expected: str, text: str) -> Verdict:
+    """Whether the answer at the end of a text equals what was expected, by math-verify."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    gold = parse(expected if "$" in expected else f"${expected}$", kinds, parsing_timeout=None)
+    parsed = parse(text, kinds, parsing_timeout=None)
+    right = verify(gold, parsed, timeout_seconds=None)
+    return Verdict(bool(right), str(parsed[-1])[:_MOST_EXTRACTED] if parsed else None)
+
+
 class Library:
     """Up to `size` processes, started as they are needed."""
 
     def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
+        self._size = size
         self._cpu_s = cpu_s
         self._wall_s = wall_s
         self._limiter = Limiter("library", size, "verify_processes", divided=True)
-        self._idle: list[Process] = []
-        self._all: set[Process] = set()
+        self._copy = make_copy(LibraryProcess, {"cpu_s": cpu_s})
+        self._workers: CodeWorkers | None = None
 
     async def check(self, expected: str, text: str) -> Verdict:
         """Whether the answer at the end of `text` equals what was expected."""
-        request = orjson.dumps({"expected": expected, "text": text, "cpu_s": self._cpu_s}) + b"\n"
-        with span("library"):
-            async with self._limiter:
-                line = await self._ask(request)
-        if not line.endswith(b"\n"):
-            raise VerifyError("math-verify: its process ended before it answered (too much memory?)")
-        answer = orjson.loads(line)
-        elsewhere.charge(answer["cpu_s"])
-        return Verdict(answer["right"], answer["extracted"])
-
-    async def _ask(self, request: bytes) -> bytes:
-        process = self._idle.pop() if self._idle else await self._start()
-        line = b""
+        if self._workers is None or self._workers.loop is not asyncio.get_running_loop():
+            self._workers = CodeWorkers(self._copy, self._size, _MEMORY_MB, _CALLS_PER_PROCESS)
         try:
-            async with asyncio.timeout(self._wall_s):
-                line = await _exchange(process, request)
-                if not line.endswith(b"\n"):
-                    await process.wait()  # it is ending; how it ended says why
-        except TimeoutError:
+            with span("library"):
+                async with self._limiter:
+                    verdict: Verdict = await self._workers.ask("check", (expected, text), self._wall_s)
+                    return verdict
+        except NoAnswer:
             raise VerifyError(
                 f"math-verify: no answer within library_wall_timeout_s={self._wall_s:g}; its CPU time was not used up:"
                 " the machine is overloaded or the process was stopped"
             ) from None
-        finally:
-            if line.endswith(b"\n"):
-                self._idle.append(process)
-            else:
-                await self._end(process)
-        if process.returncode == -signal.SIGPROF:
+        except WorkerEnded as error:
+            if signal.SIGPROF.name not in str(error):
+                raise VerifyError(f"math-verify: {error}") from error
             elsewhere.charge(self._cpu_s)
-            raise LibraryTimeout(f"math-verify: no answer within library_timeout_s={self._cpu_s:g} of CPU time")
-        return line
+            text = f"math-verify: no answer within library_timeout_s={self._cpu_s:g} of CPU time"
+            raise LibraryTimeout(text) from None
 
     async def aclose(self) -> None:
-        self._idle.clear()
-        for process in list(self._all):
-            await self._end(process)
-
-    async def _start(self) -> Process:
-        # -P: the folder of the script is not a place to import from
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", str(WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-        )
-        self._all.add(process)
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                ready = await process.stdout.readline()
-        except TimeoutError:
-            ready = b""
-        except asyncio.CancelledError:
-            await self._end(process)
-            raise
-        if ready != b"ready\n":
-            await self._end(process)
-            raise VerifyError("math-verify: its process did not start")
-        return process
-
-    async def _end(self, process: Process) -> None:
-        self._all.discard(process)
-        if process.returncode is None:
-            try:
-                process.kill()
-            except ProcessLookupError:
-                pass
-        if process.stdin is not None:
-            process.stdin.close()
-        await asyncio.shield(process.wait())
-
-
-async def _exchange(process: Process, request: bytes) -> bytes:
-    """One line there, one line back; the line is cut short if the process ended."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(request)
-        await process.stdin.drain()
-        return await process.stdout.readline()
-    except (BrokenPipeError, ConnectionResetError):
-        return b""
+        if self._workers is not None:
+            await self._workers.aclose()
