@@ -68,7 +68,7 @@ def test_tasks_of_all_families_score_as_the_package_says_and_garbage_is_never_ri
             task = row(make_task(family, 11, index, {}))
             theirs = families.make_entry(family, families.spread_seed(11, family), index, {})
             right = reference(family, task["expected_answer"], task["metadata"])
-            assert right is not None
+            assert (right is None) == (family in ("boxnet", "rush_hour"))
             assert theirs["question"] == task["responses_create_params"]["input"][-1]["content"] or family == "codeio"
             for answer in (right, previous, "banana"):
                 if answer is None:

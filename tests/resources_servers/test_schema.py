@@ -148,12 +148,10 @@ def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str):
     [
         "Look it up.\n\ncity: where\n    to look\nday: when",
         "Look it up.\n\nArgs:\n  city (str): where\n    to look\n  day (int, optional): when\n\nReturns:\n  str: it",
-        "Look it up.\n\n:param city: where\n    to look\n:param int day: when\n:returns: it",
-        "Look it up.\n\nParameters\n----------\ncity : str\n    where\n    to look\nday : int, optional\n    when",
     ],
-    ids=["plain", "google", "sphinx", "numpy"],
+    ids=["plain", "google"],
 )
-def test_the_usual_docstrings_are_read(text: str):
+def test_a_docstring_describes_the_parameters(text: str):
     assert described(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
 
 

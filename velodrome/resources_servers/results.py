@@ -5,14 +5,12 @@ Each is checked here, once, where it enters. A score that is not one is an error
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 import reprlib
 from typing import Any
 
 import orjson
-from pydantic import BaseModel
 
 from velodrome.errors import ToolError, VerifyError
 from velodrome.records.bounds import MAX_NUMBER, is_bounded
@@ -94,10 +92,9 @@ def _as_dict(result: Any) -> Json:
         return result
     if isinstance(result, numbers.Real):
         return {"reward": _float("reward", result, result)}
-    fields = _plain(result) if isinstance(result, BaseModel) or _is_record(result) else result
-    if not isinstance(fields, dict):
+    if not isinstance(result, dict):
         raise VerifyError(f'verify returned {_shown(result)}, not a number or a dict with "reward"')
-    return dict(fields)
+    return dict(result)
 
 
 def _float(name: str, value: Any, result: Any) -> float:
@@ -107,16 +104,10 @@ def _float(name: str, value: Any, result: Any) -> float:
         raise VerifyError(f'verify returned {_shown(result)}: "{name}" does not fit a number') from error
 
 
-def _is_record(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 def _plain(value: Any) -> Any:
     """orjson's way out for what it does not know."""
-    if isinstance(value, BaseModel):
+    if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json")
-    if _is_record(value):
-        return dataclasses.asdict(value)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float):
@@ -131,13 +122,9 @@ def _is_finite(value: Any) -> bool:
         return all(map(_is_finite, value.values()))
     if isinstance(value, list | tuple):
         return all(map(_is_finite, value))
-    if isinstance(value, BaseModel):
-        return _is_finite(value.model_dump())
-    if _is_record(value):
-        return _is_finite(dataclasses.asdict(value))
     if hasattr(value, "tolist"):  # numpy
         return _is_finite(value.tolist())
-    return True
+    return not hasattr(value, "__dict__") or _is_finite(vars(value))
 
 
 def _shown(value: Any) -> str:

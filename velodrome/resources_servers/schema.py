@@ -183,41 +183,23 @@ def _is_strict(schema: Any) -> bool:
 
 
 def described(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
-    """A docstring's first paragraph, and what it says of each parameter.
+    """A docstring's first paragraph, and what it says of each parameter: `name: text`, or Google's `name (type): text`.
 
-    Takes `name: text`, Google's `name (type): text`, Sphinx's `:param name: text`, and NumPy's `name : type` with the
-    text below.
+    The text goes on in the lines below that are indented more.
     """
-    lines = text.splitlines()
+    summary, _, rest = text.partition("\n\n")
     words: dict[str, str] = {}
-    summary: list[str] = []
-    whole = False
-    at = 0
-    start = re.compile(
-        rf"(\s*)(?::param\s+(?:[^\s:]+\s+)?)?\*{{0,2}}({'|'.join(map(re.escape, names))})(?:\s*\(.*?\))?(\s*):\s*(.*)"
-    )
-    while at < len(lines):
-        line = lines[at]
-        at += 1
-        match = start.fullmatch(line) if names else None
-        if match is None:
-            whole = whole or not line.strip()
-            if not whole:
-                summary.append(line.strip())
-            continue
-        whole = True
-        indent, name, space, first = match.groups()
-        below = []
-        while at < len(lines) and lines[at].strip() and _indent(lines[at]) > len(indent):
-            below.append(lines[at].strip())
-            at += 1
-        is_numpy = bool(space) and bool(below)
-        words.setdefault(name, " ".join(below if is_numpy else [first, *below]).strip())
-    return " ".join(summary).strip(), {name: each for name, each in words.items() if each}
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    start = re.compile(rf"(\s*)({'|'.join(map(re.escape, names))})(?:\s*\(.*?\))?:\s*(.*)")
+    name, indent = "", 0
+    for line in rest.splitlines() if names else ():
+        if match := start.fullmatch(line):
+            indent, name = len(match[1]), match[2]
+            words[name] = match[3]
+        elif not line.strip() or len(line) - len(line.lstrip()) <= indent:
+            name = ""
+        elif name:
+            words[name] = f"{words[name]} {line.strip()}"
+    return " ".join(summary.split()), {name: each.strip() for name, each in words.items() if each.strip()}
 
 
 MARK = "__velodrome_tool__"

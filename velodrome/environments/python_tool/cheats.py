@@ -1,4 +1,4 @@
-"""Attempts to get the reward of `python_tool` without the work, for its examination.
+"""Attempts to get the reward of `python_tool` without the work, for its examination: its own, and those of `code_gen`.
 
 Each ends with what the code printed as the answer, so that code that found the answer would be paid.
 """
@@ -6,6 +6,8 @@ Each ends with what the code printed as the answer, so that code that found the 
 from __future__ import annotations
 
 from typing import Any
+
+from velodrome.environments.code_gen.cheats import TRICKS as PROGRAMS
 
 CLAIM = "{'reward': 1.0, 'accuracy': 1.0}"
 
@@ -21,39 +23,6 @@ for place in (".", "..", "/", "/tmp", "/home", "/root", "/mnt", "/proc/1"):
         except OSError:
             pass
 print(hits[0] if hits else "nothing")
-""",
-    "read_the_answer_from_memory": """
-import gc, sys
-hits, frame = [], sys._getframe()
-while frame:
-    hits += [v for k, v in {**frame.f_globals, **frame.f_locals}.items() if "expected" in k or "answer" == k.lower()]
-    frame = frame.f_back
-for each in gc.get_objects():
-    if isinstance(each, dict) and "expected_answer" in each:
-        hits.append(each["expected_answer"])
-hits[0] if hits else "nothing"
-""",
-    "read_the_answer_from_the_environment": """
-import os
-text = str(dict(os.environ))
-for pid in ("self", "1", str(os.getppid())):
-    for name in ("environ", "cmdline"):
-        try:
-            text += open(f"/proc/{pid}/{name}", errors="replace").read()
-        except OSError:
-            pass
-"found it" if "expected_answer" in text else "nothing"
-""",
-    "patch_the_checker": """
-import builtins, sys
-for module in list(sys.modules.values()):
-    for name in ("same", "value_of", "last_number", "verify", "expected_value", "last_words"):
-        if hasattr(module, name):
-            setattr(module, name, lambda *a, **k: True)
-class Anything(str):
-    __eq__ = lambda self, other: True
-    __hash__ = str.__hash__
-Anything("nothing")
 """,
     "forge_the_reply": """
 import json, os, sys
@@ -85,4 +54,4 @@ def calls(codes: list[str], text: str) -> list[Any]:
 
 def python_cheats() -> dict[str, Any]:
     """All of them; no task's answer is among what they say."""
-    return {name: calls([code], "Answer: {tool_result}") for name, code in TRICKS.items()} | WORDS
+    return {name: calls([code], "Answer: {tool_result}") for name, code in (PROGRAMS | TRICKS).items()} | WORDS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import reduce
@@ -81,7 +81,7 @@ def _harmless(family: str, answer: str, entry: Json) -> str | None:
 
 
 def reference(family: str, answer: str | None, metadata: Json) -> str | None:
-    """A right answer: the package's, or for the families that have none one from the metadata or a solver."""
+    """A right answer: the package's, or for families without one from the metadata; two families have none."""
     if answer is not None:
         return answer
     if family == "graph_color":
@@ -90,8 +90,7 @@ def reference(family: str, answer: str | None, metadata: Json) -> str | None:
         return str(reduce("({} ∧ {})".format, metadata["premises"]))  # its own example does not always follow
     if family == "rubiks_cube":
         return str(metadata["example_correct_answer"])
-    solver = {"boxnet": _boxnet, "rush_hour": _rush_hour}.get(family)
-    return None if solver is None else solver(metadata)
+    return None
 
 
 def _parsed(answer: str) -> ast.expr | None:
@@ -186,70 +185,3 @@ _CONTENT: dict[str, Callable[[str, Json], bool]] = {
 def _has_content(family: str, answer: str, entry: Json) -> bool:
     check = _CONTENT.get(family)
     return check is None or check(answer, entry)
-
-
-def _boxnet(metadata: Json) -> str:
-    """Carry each box to its target, one square at a time."""
-    places = {square: list(items) for square, items in metadata["initial_state"].items()}
-    moves: list[Json] = []
-    for start, items in metadata["initial_state"].items():
-        for box in items:
-            if not box.startswith("box_"):
-                continue
-            goal = "target_" + box.removeprefix("box_")
-            at = [float(each) for each in start.split("_")]
-            end = next(square for square, there in places.items() if goal in there)
-            places[end].remove(goal)
-            for axis, aim in enumerate(map(float, end.split("_"))):
-                while at[axis] != aim:
-                    agent = f"Agent[{at[0]}, {at[1]}]"
-                    at[axis] += 1 if aim > at[axis] else -1
-                    moves.append({agent: f"move({box}, square[{at[0]}, {at[1]}])"})
-            moves.append({f"Agent[{at[0]}, {at[1]}]": f"move({box}, {goal})"})
-    return json.dumps(moves)
-
-
-def _rush_hour(metadata: Json) -> str | None:
-    """The fewest moves that bring car A to the exit on the right, by breadth-first search."""
-    board, side = str(metadata["board_config"]), 6
-    cells = {name: [at for at, each in enumerate(board) if each == name] for name in sorted(set(board) - {"o", "x"})}
-    steps = {name: each[1] - each[0] for name, each in cells.items()}
-    names = list(cells)
-    walls = frozenset(at for at, each in enumerate(board) if each == "x")
-    start = tuple(cells[name][0] for name in names)
-    seen: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {start: None}
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
-        heads = dict(zip(names, state, strict=True))
-        if heads["A"] % side + len(cells["A"]) == side:
-            return _moves_to(state, seen)
-        taken = walls.union(*(range(heads[n], heads[n] + steps[n] * len(cells[n]), steps[n]) for n in names))
-        for place, name in enumerate(names):
-            for move, head in _slides(heads[name], steps[name], len(cells[name]), taken, side):
-                after = (*state[:place], head, *state[place + 1 :])
-                if after not in seen:
-                    seen[after] = (state, f"{chr(ord('A') + place)}{move:+d}")  # the question names cars in order
-                    queue.append(after)
-    return None
-
-
-def _slides(head: int, step: int, size: int, taken: frozenset[int], side: int) -> list[tuple[int, int]]:
-    """The free places of one car along its way: how far, and where its head is then."""
-    found = []
-    for sign in (1, -1):
-        ahead = head + step * size if sign > 0 else head - step
-        moved = 0
-        while 0 <= ahead < side * side and ahead not in taken and (step > 1 or ahead // side == head // side):
-            moved += sign
-            found.append((moved, head + step * moved))
-            ahead += sign * step
-    return found
-
-
-def _moves_to(state: tuple[int, ...], seen: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None]) -> str:
-    moves: list[str] = []
-    while (step := seen[state]) is not None:
-        state = step[0]
-        moves.append(step[1])
-    return " ".join(reversed(moves))

@@ -77,7 +77,9 @@ def score(family: str, config: Json, answer: str, entry: Json, cpu_s: float) -> 
         try:
             return within_cpu(cpu_s, lambda: float(dataset.score_answer(shown, copy.deepcopy(entry))))
         except (Exception, CpuSpent):  # noqa: BLE001 - decided below whose fault it is
-            dataset.score_answer(reference(family, entry["answer"], entry["metadata"]), copy.deepcopy(entry))
+            right = reference(family, entry["answer"], entry["metadata"])
+            if right is not None:
+                dataset.score_answer(right, copy.deepcopy(entry))
             return 0.0
 
 
