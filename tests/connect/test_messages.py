@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support import hosted as hosting
 from velodrome.connect.anthropic_messages import message_from_response
-from velodrome.connect.message_events import message_events
-from velodrome.errors import ModelError
-from velodrome.responses_api_models.chunks import ChatStream
+from velodrome.connect.messages_route import events_of
 from velodrome.responses_api_models.conversion import response_from_chat
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.serving.apps.routes import RequestLimits
@@ -36,39 +34,6 @@ class Whole:
         return self._response
 
     async def aclose(self) -> None: ...
-
-
-class Chunked(Whole):
-    """Streams chunks of a chat completion; the Response is kept in `answer`."""
-
-    def __init__(self, chunks: Sequence[Json], then: Exception | None = None, **last: Any) -> None:
-        self._chunks = chunks
-        self._last = {"delta": {}, "finish_reason": "stop", **last}
-        self._then = then
-        self.answer: Json = {}
-
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        stream = ChatStream(request, "test")
-        for delta in self._chunks:
-            for event in stream.add({"id": "x", "model": "m", "choices": [{"delta": delta}]}):
-                yield event
-        if self._then is not None:
-            raise self._then
-        for event in stream.add({"choices": [self._last]}):
-            yield event
-        *events, last = stream.end()
-        self.answer = last["response"]
-        for event in (*events, last):
-            yield event
-
-
-async def events_of(model: Any) -> list[Json]:
-    result = []
-    async for name, event in message_events(model, {"input": "Go."}):
-        assert event is not None
-        assert event["type"] == name
-        result.append(event)
-    return result
 
 
 def added(events: list[Json]) -> Json:
@@ -141,51 +106,17 @@ items = st.one_of(
 def test_events_add_up_to_the_message(output: list[Json]) -> None:
     usage = {"input_tokens": 5, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 3}}
     response = {"id": "resp_1", "model": "m", "status": "completed", "output": output, "usage": usage}
-    assert added(asyncio.run(events_of(Whole(response)))) == message_from_response(response)
-
-
-def call(index: int, **function: str) -> Json:
-    return {"tool_calls": [{"index": index, "id": f"c{index}" if "name" in function else None, "function": function}]}
-
-
-PIECES = [
-    {"role": "assistant", "content": ""},
-    {"reasoning_content": "Two "},
-    {"reasoning_content": "sums."},
-    {"content": "Let "},
-    {"content": "me see."},
-    call(0, name="add"),
-    call(1, name="mul"),
-    call(0, arguments='{"a"'),
-    call(1, arguments="{"),
-    call(0, arguments=": 1}"),
-]
-
-
-def test_pieces_of_text_and_thinking_come_as_they_are_made_and_calls_that_interleave_come_whole() -> None:
-    model = Chunked(PIECES)
-    events = asyncio.run(events_of(model))
-    message = added(events)
-    assert message == message_from_response(model.answer)
-    assert message["content"] == [
-        {"type": "thinking", "thinking": "Two sums.", "signature": ""},
-        {"type": "text", "text": "Let me see."},
-        {"type": "tool_use", "id": "c0", "name": "add", "input": {"a": 1}},
-        {"type": "tool_use", "id": "c1", "name": "mul", "input": {"INVALID_JSON": "{"}},
-    ]
-    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
-    assert [delta.get("thinking") or delta.get("text") for delta in deltas[:4]] == ["Two ", "sums.", "Let ", "me see."]
+    message = message_from_response(response)
+    assert added(list(events_of(message))) == message
 
 
 @pytest.mark.parametrize("met", ["END", 2, None])
 def test_a_stop_sequence_that_the_models_server_tells_of_is_told(met: Any) -> None:
     """As vLLM has it: a text, the id of a token, or nothing."""
     choice = {"message": {"content": "Hi. "}, "finish_reason": "stop", "stop_reason": met}
-    whole = message_from_response(response_from_chat({"choices": [choice]}, {"metadata": {"user_id": "u"}}))
-    streamed = added(asyncio.run(events_of(Chunked([{"content": "Hi. "}], stop_reason=met))))
+    message = message_from_response(response_from_chat({"choices": [choice]}, {"metadata": {"user_id": "u"}}))
     expected = ("stop_sequence", "END") if met == "END" else ("end_turn", None)
-    for message in (whole, streamed):
-        assert (message["stop_reason"], message["stop_sequence"]) == expected
+    assert (message["stop_reason"], message["stop_sequence"]) == expected
 
 
 def test_a_label_of_the_users_that_comes_back_is_not_a_stop_sequence() -> None:
@@ -194,26 +125,6 @@ def test_a_label_of_the_users_that_comes_back_is_not_a_stop_sequence() -> None:
         body = {**BODY, "metadata": answer["metadata"], "stream": stream}
         status, reply = asked(body, model=ScriptedModel(answers=[{"id": "r", **answer}]))
         assert (status, b'"stop_reason":"end_turn"' in reply) == (200, True)
-
-
-def test_a_signature_that_comes_after_its_block_is_not_lost() -> None:
-    output = [reasoning([], ["Hm."], "abc"), message([{"type": "output_text", "text": "Hi."}])]
-    summary = {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": "Hm."}
-
-    class Late(Whole):
-        async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-            yield {"type": "response.created", "response": {"id": "resp_1", "output": []}}
-            yield {**summary, "output_index": 0}
-            yield {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "Hi."}
-            for index, item in enumerate(output):
-                yield {"type": "response.output_item.done", "output_index": index, "item": item}
-            yield {"type": "response.completed", "response": {"id": "resp_1", "output": output}}
-
-    assert added(asyncio.run(events_of(Late({}))))["content"] == [
-        {"type": "thinking", "thinking": "Hm.", "signature": ""},
-        {"type": "text", "text": "Hi."},
-        {"type": "redacted_thinking", "data": "abc"},
-    ]
 
 
 # Errors
@@ -260,13 +171,3 @@ def test_an_error_has_its_status_and_anthropics_shape() -> None:
     for header in ((b"x-api-key", b"t"), (b"authorization", b"Bearer t")):
         assert asked(BODY, headers=[header], token="t")[0] == 200
         assert asked(BODY, headers=[(header[0], header[1] + b"x")], token="t")[0] == 401
-
-
-def test_an_error_in_the_middle_is_the_last_event() -> None:
-    model = Chunked([{"content": "Half an"}], ModelError("the upstream is gone", status=503))
-    status, body = asked({**BODY, "stream": True}, model=model)
-    *_, last = body.decode().strip().split("\n\n")
-    name, data = last.split("\n")
-    error = orjson.loads(data.removeprefix("data: "))
-    assert (status, name, error["type"]) == (200, "event: error", "error")
-    assert (error["error"]["type"], error["error"]["message"]) == ("api_error", "the upstream is gone")

@@ -80,7 +80,7 @@ def test_the_stream_of_an_agent_is_one_response_with_its_turns_that_equals_the_w
     assert len({item["id"] for item in final["output"]}) == len(KINDS)
     assert final["usage"] == answer["usage"]
     assert [item["output"] for item in final["output"] if item["type"] == "function_call_output"] == ["36.0", "4"]
-    said = {"role": "assistant", "content": "Let me see.\n\nIt is 4.", "reasoning_content": "Two sums."}
+    said = {"role": "assistant", "content": "It is 4."}
     assert chat.message.to_dict() == added(chunks) == said  # in chat it makes no calls
     assert chat.finish_reason == chunks[-1].choices[0].finish_reason == "stop"
 
@@ -102,27 +102,25 @@ def test_a_model_that_uses_its_ids_again_still_has_a_stream_whose_items_have_ids
     assert (ids[:2], len(set(ids))) == (["m", "f"], 4)
 
 
-TURN = {"prompt_token_ids": [1], "generation_token_ids": [2, 3], "generation_log_probs": [-0.5, -0.25]}
+TOKENS = {"prompt_token_ids": [1], "generation_token_ids": [2, 3], "generation_log_probs": [-0.5, -0.25]}
 
 
-@pytest.mark.parametrize(("first", "ids"), [("Let me see.", False), ("", True)], ids=["two turns", "one turn"])
-def test_chat_has_the_ids_of_a_turn_only_if_the_texts_are_of_that_turn(first: str, ids: bool) -> None:
+def test_chat_has_the_token_ids_of_the_turn_whose_texts_it_has() -> None:
     async def model(request: Json) -> Json:
         call = {"type": "function_call", "call_id": "c", "name": "calculator", "arguments": '{"expression": "1"}'}
-        begun = len(request["input"]) > 1
-        text = {"type": "output_text", "text": "It is 1." if begun else first}
-        said = [{"type": "message", "role": "assistant", "content": [text]}] if text["text"] else []
-        output = said if begun else [*said, call]
-        output[-1] = {**output[-1], **TURN}
-        return {"id": "r", "status": "completed", "output": output}
+        if len(request["input"]) == 1:
+            return {"id": "r", "status": "completed", "output": [{**call, "generation_token_ids": [9]}]}
+        text = {"type": "output_text", "text": "It is 1."}
+        said = {"type": "message", "role": "assistant", "content": [text], **TOKENS}
+        return {"id": "r", "status": "completed", "output": [said]}
 
     served = SimpleAgent(model=as_model(model), environment=Calculator())
     with hosting.hosted(AGENT, lambda: served) as url, client(url) as asker:
         answer: Any = asker.chat.completions.create(model="hosted", messages=MESSAGES).to_dict()
-        chunks = list(asker.chat.completions.create(model="hosted", messages=MESSAGES, stream=True))
-    assert ("token_ids" in answer["choices"][0], "prompt_token_ids" in answer) == (ids, ids)
-    assert any("token_ids" in chunk.choices[0].to_dict() for chunk in chunks if chunk.choices) == ids
-    assert TURN.keys().isdisjoint(answer["choices"][0]["message"]) != ids
+        *_, last = asker.chat.completions.create(model="hosted", messages=MESSAGES, stream=True)
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": "It is 1.", **TOKENS}
+    assert answer["choices"][0]["token_ids"] == last.choices[0].to_dict()["token_ids"] == [2, 3]
+    assert answer["prompt_token_ids"] == last.to_dict()["prompt_token_ids"] == [1]
 
 
 def test_an_agent_that_does_not_stream_is_told_whole() -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from velodrome.errors import ModelError, RolloutError
@@ -33,29 +33,6 @@ def all_events(response: Json, request: Json = _NOTHING, fault: type[RolloutErro
     for index, item in enumerate(response["output"]):
         yield from item_events(item, index)
     yield last_event(response)
-
-
-class EventConverter:
-    """Turns the events of a streamed Response into those of another dialect. Many become none; none is sent twice."""
-
-    def __init__(self, convert: Mapping[str, Callable[[Json], Iterator[Json]]]) -> None:
-        self._convert = convert
-        self._shown: dict[int, str] = {}  # place of an item -> the event that last showed some of it
-        self._summarised: tuple[int, int | None] | None = None  # the part of a summary that was last added to
-
-    def of(self, event: Json) -> Iterator[Json]:
-        convert = self._convert.get(event["type"])
-        return convert(event) if convert else iter(())
-
-    def summary(self, event: Json) -> Json | None:
-        """A piece of a summary of reasoning, its parts set apart; None if the text itself was shown."""
-        last = self._shown.get(event["output_index"])
-        if last == "response.reasoning_text.delta":
-            return None
-        place = (event["output_index"], event.get("summary_index"))
-        apart = "\n\n" if last and place != self._summarised else ""
-        self._summarised = place
-        return {**event, "delta": apart + event["delta"]}
 
 
 def item_events(item: Json, index: int) -> Iterator[Json]:

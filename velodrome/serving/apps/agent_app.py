@@ -1,7 +1,7 @@
 """The routes of an agent: `/run` takes a task to its score; the others continue one conversation, as with a model.
 
 `/v1/responses` shows the agent's own tool calls and their results as items. In chat and in Anthropic's messages a call
-is a request to the caller, so `TextsOnly` leaves the calls out there: the caller sees what was said.
+is a request to the caller, so there the answer is what the agent said last.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from velodrome.contracts import Agent, Json, Model, Resources, events_of
+from velodrome.contracts import Agent, Json, Resources, events_of
 from velodrome.errors import AgentError, ToolError, blame
-from velodrome.records.conversation import TOKEN_FIELDS
 from velodrome.records.events import with_items
 from velodrome.records.task import check_task
 from velodrome.serving import wire
@@ -38,7 +37,7 @@ def agent_routes(server: str, agent: Agent) -> list[Route]:
     model = AgentModel(agent, server)
     return [
         post("/run", timed(server, run, always=True)),
-        *model_routes(ServedModel(server, model, TextsOnly(model), partial(_check, agent))),
+        *model_routes(ServedModel(server, model, partial(_check, agent), last_said)),
         AGGREGATE,
     ]
 
@@ -70,10 +69,6 @@ async def _check_tools(agent: Agent, tools: list[Json]) -> None:
         raise BadRequest(400, message, param="tools")
 
 
-_SAID = ("message", "reasoning")
-_APART = "\n\n"  # between the texts of two turns
-
-
 class AgentModel:
     """Answers with all that the agent did. What the agent raises is an `AgentError`."""
 
@@ -93,58 +88,12 @@ class AgentModel:
         """The agent belongs to the server."""
 
 
-class TextsOnly:
-    """The answers of a model without its calls and their results; texts of several turns are set apart.
-
-    They come when the model has finished: a stream of them has all of it at its end.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    async def respond(self, request: Json) -> Json:
-        return _texts_of(await self._model.respond(request))
-
-    async def aclose(self) -> None:
-        """The model belongs to the server."""
-
-
-def _texts_of(response: Json) -> Json:
+def last_said(response: Json) -> Json:
+    """A Response of an agent with the texts and the reasoning of its last turn alone."""
     output: list[Json] = []
-    said: set[str] = set()
-    turns: set[int] = set()  # from which something is said
-    turn = 0
     for item in response["output"]:
-        kind = item.get("type") or "message"
-        if kind in _SAID:
-            turns.add(turn)
-            has_text = any(map(_text, _parts(item)))
-            output.append(_item_apart(item) if has_text and kind in said else item)
-            if has_text:
-                said.add(kind)
-        if item.get("generation_token_ids") or kind == "function_call_output":
-            turn += 1
-    if len(turns) > 1:  # the ids of one turn are not those of the texts of several
-        output = [{name: value for name, value in item.items() if name not in TOKEN_FIELDS} for item in output]
+        if item["type"] == "function_call_output" or item.get("role", "assistant") != "assistant":
+            output.clear()
+        elif item["type"] in ("message", "reasoning"):
+            output.append(item)
     return {**response, "output": output}
-
-
-def _parts(item: Json) -> list[Json]:
-    content = item.get("content")
-    return [{"type": "output_text", "text": content}] if isinstance(content, str) else content or []
-
-
-def _text(part: Json) -> str:
-    text = part.get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _item_apart(item: Json) -> Json:
-    parts = list(_parts(item))
-    first = next(index for index, part in enumerate(parts) if _text(part))
-    parts[first] = _part_apart(parts[first])
-    return {**item, "content": parts}
-
-
-def _part_apart(part: Json) -> Json:
-    return {**part, "text": _APART + _text(part)}

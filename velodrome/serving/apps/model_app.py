@@ -18,7 +18,7 @@ from velodrome.records.task import request_flaw
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
 from velodrome.serving.apps.routes import BadRequest, get, json_response, post, read_json
-from velodrome.serving.apps.streams import Event, chat_events, response_events, streamed, while_wanted
+from velodrome.serving.apps.streams import chat_stream, streamed_response, while_wanted
 from velodrome.serving.apps.web_app import timed
 from velodrome.wings import wing
 
@@ -43,13 +43,14 @@ def check_flaw(request: Json, conversation: str = "input") -> None:
 class ServedModel:
     """What a server answers with, in any dialect.
 
-    `spoken` answers where a tool call is a request to the caller. `check` refuses a request that cannot be used.
+    `said` is what of an answer is shown where a tool call is a request to the caller. `check` refuses a request that
+    cannot be used.
     """
 
     server: str
     model: Model
-    spoken: Model
     check: Callable[[Json], Awaitable[None]] = check_request
+    said: Callable[[Json], Json] = lambda response: response
 
     async def usable(self, request: Json) -> Json:
         """The checked request. The server's own name, like none, means the model of the config."""
@@ -70,13 +71,17 @@ class ServedModel:
         _check_alone(body)
         await self.usable(body)
         if wants_stream:
-            return await streamed(request, response_events(self.model, body, name=self.server), _failed_response)
+            return await streamed_response(request, self.model, body, self.server)
+        return json_response(await self.answer(request, body))
+
+    async def answer(self, request: Request, body: Json) -> Json:
+        """The model's whole answer to a Responses request."""
         with blame(ModelError, "model"):
-            return json_response(self._complete(await while_wanted(request, self.model.respond(body)), body))
+            return self._complete(await while_wanted(request, self.model.respond(body)), body)
 
     async def messages(self, request: Request) -> Response:
         """Anthropic's dialect."""
-        answer: Response = await wing("connect.message_events").answer(self, request)
+        answer: Response = await wing("connect.messages_route").answer(self, request)
         return answer
 
     async def chat(self, request: Request) -> Response:
@@ -90,12 +95,10 @@ class ServedModel:
             converted = await self.usable(responses_request(body))
         except ModelError as error:
             raise BadRequest(400, str(error)) from error
-        if wants_stream:
-            events = chat_events(self.spoken, converted, counted=counted, name=self.server)
-            return await streamed(request, events, _failed_chunk)
+        response = self.said(await self.answer(request, converted))
         with blame(ModelError, "model"):
-            response = await while_wanted(request, self.spoken.respond(converted))
-            return json_response(chat_from_response(self._complete(response, converted)))
+            completion = chat_from_response(response)
+            return chat_stream(completion, counted=counted) if wants_stream else json_response(completion)
 
 
 def model_routes(served: ServedModel) -> list[Route]:
@@ -133,13 +136,9 @@ def _list_routes(server: str) -> list[Route]:
             raise BadRequest(404, message, param="model", code="model_not_found")
         return json_response(listed)
 
-    async def stored(request: Request) -> Response:
-        raise BadRequest(404, "responses are not stored; send the whole conversation as input", param="response_id")
-
     return [
         get("/v1/models", models),
         get("/v1/models/{model:path}", one_model),
-        get("/v1/responses/{response_id}", stored),
     ]
 
 
@@ -181,13 +180,3 @@ def _stream_options(body: Json) -> Json:
     if not isinstance(options, dict):
         raise BadRequest(400, '"stream_options" must be an object', param="stream_options")
     return options
-
-
-def _failed_response(body: Json, status: int, number: int) -> Event:
-    error = body["error"]
-    about = {"code": error["type"], "message": error["message"], "param": None}
-    return "error", {"type": "error", "sequence_number": number, **about, **body}
-
-
-def _failed_chunk(body: Json, status: int, number: int) -> Event:
-    return None, body
