@@ -21,7 +21,7 @@ from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings
 from velodrome.collector.watch.exporting import Exposed
 from velodrome.errors import InputError
-from velodrome.telemetry.otlp import Receiver
+from velodrome.telemetry import Receiver
 
 ENV = """
 from velodrome import Environment, tool

@@ -49,7 +49,7 @@ def _rendered(options: WatchOptions, output: Path, say: Callable[[str], None]) -
         check_target(target, output)
         renders.append(lambda since: write_trace(rows, target, since=since, max_bytes=most))
     if options.otlp_endpoint is not None:
-        receiver = wing("telemetry.otlp").Receiver(options.otlp_endpoint)
+        receiver = wing("telemetry").Receiver(options.otlp_endpoint)
         renders.append(lambda since: receiver.send(rows, since))
     since = round(time.time(), 6)
     try:

@@ -13,7 +13,6 @@ from starlette.types import ASGIApp
 from velodrome.contracts import Turns
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
-from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions, resources_routes
 from velodrome.serving.apps.routes import Peers, RequestLimits, get
@@ -66,7 +65,6 @@ async def server_app(
     """The app of a component. `key` signs its sessions; `peers` are the private URLs of all its workers."""
     limits = limits or RequestLimits()
     workers = Peers(peers, worker, limits.token)
-    measures = Measures(status.name, workers)
     background: Background = nullcontext
     tools: list[dict[str, Any]] = []
     if status.kind == MODELS:
@@ -83,13 +81,12 @@ async def server_app(
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps, **turns}
         sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__
-        measures.count_sessions(sessions.__len__)
         background, routes = sessions.swept, resources_routes(status.name, component, sessions, tools)
         if has_wing("connect"):
             mcp = wing("connect.mcp_endpoint").McpEndpoint(status.name, component, sessions, tools)
             background, routes = partial(_both, sessions.swept, mcp.running), [*mcp.routes(), *routes]
     routes.append(get("/stats", stats(profile, workers)))
-    return make_app(status, routes, limits, measures, tools=tools, background=background)
+    return make_app(status, routes, limits, workers, tools=tools, background=background)
 
 
 @asynccontextmanager

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from velodrome.contracts import Json
-from velodrome.serving.apps.measures import Measures
 from velodrome.serving.apps.routes import RequestLimits, get, json_response
 from velodrome.serving.apps.web_app import Status, make_app
 
@@ -43,4 +42,4 @@ def head_app(status: Status, servers: Callable[[], list[Json]], config_yaml: str
         get("/server_instances", instances),
         get("/global_config_dict_yaml", config),
     ]
-    return make_app(status, routes, limits, Measures(status.name))
+    return make_app(status, routes, limits)

@@ -29,6 +29,7 @@ from velodrome.serving.apps.routes import (
     BadRequest,
     Endpoint,
     Handler,
+    Peers,
     RequestLimits,
     get,
     json_response,
@@ -79,12 +80,22 @@ def make_app(
     status: Status,
     routes: Sequence[Route],
     limits: RequestLimits,
-    measures: Measures,
+    peers: Peers | None = None,
     *,
     tools: Sequence[Json] = (),
     background: Background = nullcontext,
 ) -> ASGIApp:
     """The app of one server: its own routes, and those that every server has. `background` runs as long as it does."""
+
+    async def report(request: Request) -> Response:
+        return json_response(status.report())
+
+    async def metrics(request: Request) -> Response:
+        return await measures.report(request)
+
+    every = [*routes, get("/", report), get("/health", report), get(METRICS, metrics)]
+    declared = [route.path for route in every if "{" not in route.path]
+    measures = Measures(status, peers, [*declared, *(f"/{tool['name']}" for tool in tools)])
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -92,13 +103,6 @@ def make_app(
             with measures.lag_watched():
                 yield
 
-    async def report(request: Request) -> Response:
-        return json_response(status.report())
-
-    every = [*routes, get("/", report), get("/health", report), get(METRICS, measures.report)]
-    measures.identify(status.kind, status.implementation)
-    measures.declare(*(route.path for route in every if "{" not in route.path))
-    measures.declare(*(f"/{tool['name']}" for tool in tools))
     return Guard(Router(every, lifespan=lifespan), limits, measures, _direct(every, tools))
 
 

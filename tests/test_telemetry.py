@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from tests.support.otlp_receiver import attributes, receiving, taken
 from velodrome.errors import InputError
-from velodrome.telemetry.otlp import Receiver, headers_from
+from velodrome.telemetry import Receiver, headers_from
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROOT = "b7ad6b7169203331"

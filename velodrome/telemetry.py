@@ -9,7 +9,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import version
@@ -59,68 +59,60 @@ class Receiver:
         self._headers = {**headers_from(environ), "Content-Type": "application/x-protobuf", "Connection": "close"}
         self._timeout_s, self._backoff_s = timeout_s, backoff_s
         self._encoder = Encoder()
-        self._why = ""
 
     def send(self, rollouts: Path, since: float = 0.0) -> list[str]:
         """Send every attempt that finished from `since` on. One line about what was lost, if anything was.
 
         After a request that fails for good the rest is counted and not sent.
         """
-        seen = delivered = 0
-        failed = False
-        for batch in _batches(rollouts, since):
-            body, size = self._encoder.request(batch)
+        lost, seen, why, failed = 0, 0, "", False
+        for body, size in self._encoder.requests(_attempts(rollouts, since)):
             seen += size
-            if not failed:
-                taken = self._deliver(body, size)
-                failed = taken is None
-                delivered += taken or 0
-        if seen == delivered:
+            if failed:
+                lost += size
+                continue
+            try:
+                rejected, reason = self._encoder.rejected(self._deliver(body))
+            except _UndeliveredError as error:
+                failed, rejected, reason = True, size, str(error)
+            lost += min(rejected, size)
+            why = reason or why
+        if not lost:
             return []
         hint = " (4317 is the port of gRPC; OTLP over HTTP has 4318)" if self._url.port == _GRPC_PORT else ""
-        return [f"otlp_endpoint: {seen - delivered} of {seen} spans did not reach {self.label}: {self._why}{hint}"]
+        return [f"otlp_endpoint: {lost} of {seen} spans did not reach {self.label}: {why}{hint}"]
 
-    def _deliver(self, body: bytes, size: int) -> int | None:
-        """How many spans of a request were taken; None if it failed."""
+    def _deliver(self, body: bytes) -> bytes:
+        """Post a request, and again where the protocol says so; the answer."""
+        why = ""
         for tries in range(_TRIES):
-            if tries:
-                time.sleep(self._backoff_s * 2.0**tries)
+            time.sleep(self._backoff_s * 2.0**tries if tries else 0.0)
+            kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
             try:
-                status, answer = self._post(body)
+                with closing(kind(self._url.hostname or "", self._url.port, timeout=self._timeout_s)) as connection:
+                    connection.request("POST", self._target, body, self._headers)
+                    answer = connection.getresponse()
+                    status, data = answer.status, answer.read(_MOST_ANSWER_BYTES)
             except (OSError, HTTPException) as error:
-                self._why = "no answer in time" if isinstance(error, TimeoutError) else describe(error)
+                why = "no answer in time" if isinstance(error, TimeoutError) else describe(error)
                 continue
             if 200 <= status < 300:
-                rejected, why = self._encoder.rejected(answer)
-                self._why = why or self._why
-                return max(size - rejected, 0)
-            self._why = f"it answered {status}"
+                return data
+            why = f"it answered {status}"
             if status not in _PASSING:
                 break
-        return None
-
-    def _post(self, body: bytes) -> tuple[int, bytes]:
-        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
-        connection = kind(self._url.hostname or "", self._url.port, timeout=self._timeout_s)
-        with closing(connection):
-            connection.request("POST", self._target, body, self._headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(_MOST_ANSWER_BYTES)
+        raise _UndeliveredError(why)
 
 
-def _batches(rollouts: Path, since: float) -> Iterator[list[RowFacts]]:
-    """The attempts with times, about as many at once as a request holds."""
-    batch: list[RowFacts] = []
-    spans = 0
+class _UndeliveredError(Exception):
+    """Why a request did not reach the receiver."""
+
+
+def _attempts(rollouts: Path, since: float) -> Iterator[RowFacts]:
+    """The attempts with times that finished from `since` on."""
     for facts in read_attempts(rollouts, Unread(rollouts)):
         if facts.times is not None and (facts.finished_at or 0.0) >= max(since, facts.times.total_s):
-            batch.append(facts)
-            spans += 1 + _size(facts.times.tree)
-            if spans >= _BATCH:
-                yield batch
-                batch, spans = [], 0
-    if batch:
-        yield batch
+            yield facts
 
 
 class Encoder:
@@ -141,21 +133,23 @@ class Encoder:
         self._unreadable: type[Exception] = DecodeError
         self._ids = random.Random()  # of its own: a seed that a user sets must not repeat ids
 
-    def request(self, batch: Sequence[RowFacts]) -> tuple[bytes, int]:
-        """The body of one request, and how many spans are in it."""
-        request = self._service.ExportTraceServiceRequest()
-        group = request.resource_spans.add()
-        resource: Attributes = {
-            "service.name": "velodrome",
-            "service.version": version("velodrome"),
-            "process.pid": os.getpid(),
-        }
-        _describe(group.resource.attributes, resource)
-        scope = group.scope_spans.add()
-        scope.scope.name = "velodrome"
-        for facts in batch:
-            self._add_attempt(scope.spans, facts)
-        return request.SerializeToString(), len(scope.spans)
+    def requests(self, attempts: Iterator[RowFacts]) -> Iterator[tuple[bytes, int]]:
+        """The bodies of the requests, each with the number of its spans."""
+        for first in attempts:
+            request = self._service.ExportTraceServiceRequest()
+            group = request.resource_spans.add()
+            resource = {
+                "service.name": "velodrome",
+                "service.version": version("velodrome"),
+                "process.pid": os.getpid(),
+            }
+            _describe(group.resource.attributes, resource)
+            scope = group.scope_spans.add()
+            scope.scope.name = "velodrome"
+            self._add_attempt(scope.spans, first)
+            while len(scope.spans) < _BATCH and (facts := next(attempts, None)) is not None:
+                self._add_attempt(scope.spans, facts)
+            yield request.SerializeToString(), len(scope.spans)
 
     def rejected(self, answer: bytes) -> tuple[int, str]:
         """How many spans a receiver did not want though it took the request, and why."""
@@ -264,13 +258,6 @@ def _checked(endpoint: str) -> SplitResult:
     if "@" in url.netloc:
         raise InputError(f"otlp_endpoint: a URL with a password in it is not used; put that into {HEADER_VARIABLES[0]}")
     return url
-
-
-def _size(nodes: list[Node]) -> int:
-    try:
-        return sum([1 + _size(node[4]) for node in nodes])
-    except HOSTILE:
-        return 0
 
 
 def _is_host(name: str | None) -> bool:

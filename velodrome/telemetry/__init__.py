@@ -1,1 +1,0 @@
-"""Rollouts for the systems that others watch their programs with."""
