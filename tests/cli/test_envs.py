@@ -36,4 +36,4 @@ def test_the_list_as_json_and_a_name_that_is_not_there(velo: Any):
     names = {entry["name"]: entry["files"] for entry in json.loads(velo("envs", "--json").out)}
     assert "resources_servers/calculator/configs/calculator.yaml" in names["calculator"]
     done = velo("envs", "calclator")
-    assert (done.code, "did you mean 'calculator'" in done.err) == (2, True)
+    assert (done.code, 'did you mean "calculator"' in done.err) == (2, True)

@@ -202,7 +202,7 @@ def test_every_kind_of_mistake_is_named_once_with_the_first_line_it_stands_in(tm
     not_json, *others = problems(selection(path))
     assert not_json.startswith(f"{path}:2: not JSON: ")
     assert others == [
-        f"{path}:3: no agent is called 'sola'; did you mean 'solo'?",
+        f"{path}:3: no agent is called 'sola'; did you mean \"solo\"?",
         f"{path}:4: a task is a JSON object, not a list (see docs/rollouts.md#task) (and 2 more like it)",
         f'{path}:6: no "responses_create_params.input" (see docs/rollouts.md#task)',
     ]

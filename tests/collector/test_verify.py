@@ -197,7 +197,7 @@ GOOD = {"responses_create_params": {"input": "?"}, "output": [], "response": {},
     [
         (
             [GOOD, {**GOOD, "meta": {"key": "b/0", "agent": "soli"}}, {**GOOD, "meta": {"key": "c/0", "agent": [7]}}],
-            [":2: no agent is called 'soli'; did you mean 'solo'?", ":3: no agent is called '[7]'"],
+            [":2: no agent is called 'soli'; did you mean \"solo\"?", ":3: no agent is called '[7]'"],
         ),
         ([GOOD, [1], {"meta": {"key": 5}}, {**GOOD, "meta": {"key": "no repeat"}}], [":2: not a rollout (and 2 more"]),
         ([GOOD, GOOD], [":2: the key 'a/0' is in the file twice"]),

@@ -55,9 +55,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(shop: Path, capsys: Any):
         ("init my_shop", "resources_servers/my_shop is there already"),
         ("init My-Shop", "a name has small letters"),
         ("init calculator", "a built-in environment"),
-        ("test my_shp", "did you mean 'my_shop'?"),
+        ("test my_shp", 'did you mean "my_shop"?'),
         ("test no.py:Where", "no.py: no such file"),
-        ("test resources_servers/my_shop/app.py:Shop", "no class is called 'Shop'; did you mean 'MyShop'?"),
+        ("test resources_servers/my_shop/app.py:Shop", "no class is called 'Shop'; did you mean \"MyShop\"?"),
         ("test my_shop --only cheat", 'did you mean "cheats"?'),
         ("test my_shop --tasks none.jsonl", "none.jsonl: no such file"),
     ):

@@ -147,13 +147,13 @@ def test_the_family_of_an_agent_is_all_it_refers_to_near_or_far():
 
 def test_names_nobody_knows_are_answered_with_the_nearest(tmp_path: Path):
     result = components(tmp_path, *trio())
-    assert "'env'?" in problem(result, "enw")
+    assert '"env"?' in problem(result, "enw")
     for asked, name in ((result.agent, "m"), (result.resources_of, "zzz")):
         with pytest.raises(InputError, match=r"no agent .* there are: a$"):
             asked(name)
     assert "the config has none" in unknown("agent", "x", [])
     text = problem(components(tmp_path, block("m", MODEL, "scripted_modle")), "m")
-    assert (text.startswith("my.yaml: m: "), text.endswith("'scripted_model'?")) == (True, True)
+    assert (text.startswith("my.yaml: m: "), text.endswith('"scripted_model"?')) == (True, True)
     with pytest.raises(InputError, match=r"^a: no resources_server in its block"):
         components(tmp_path, block("a", AGENT, "simple_agent")).resources_of("a")
 

@@ -213,7 +213,7 @@ def test_workers_share_one_address_and_one_may_die(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_in_dev_the_servers_whose_files_change_restart_and_the_others_do_not(tmp_path: Path):
+def test_in_dev_the_servers_whose_code_changes_restart_and_the_others_do_not(tmp_path: Path):
     app = running.write_component(tmp_path, "responses_api_models", "noisy", NOISY)
     (tmp_path / "noisy.yaml").write_text("noisy:\n  responses_api_models:\n    noisy: {api_key: first-key}\n")
     with running.Session(tmp_path, running.calculator(tmp_path).replace("]", ",noisy.yaml]"), "--dev") as session:
@@ -222,16 +222,9 @@ def test_in_dev_the_servers_whose_files_change_restart_and_the_others_do_not(tmp
         app.write_text(NOISY.replace("my key", "MY KEY"))
         session.expect("changed: app.py; restarting: noisy")
         session.expect("noisy: restarted")
-        (tmp_path / "model.yaml").write_text(running.MODEL.replace("36", "37"))
-        session.expect("changed: model.yaml; restarting: policy_model")
-        session.expect("policy_model: restarted")
-        (tmp_path / "model.yaml").write_text("policy_model: [")
-        session.expect("the configuration is left as it was: model.yaml:2: not valid YAML")
         after = session.instances()
         same = [name for name in before if before[name]["pid"] == after[name]["pid"]]
-        assert same == ["calculator", "calculator_simple_agent"]
-        task = {**running.TASK, "expected_answer": "37"}
-        assert running.http(f"{after['calculator_simple_agent']['url']}/run", task)[1]["reward"] == 1.0
+        assert same == ["calculator", "calculator_simple_agent", "policy_model"]
         assert session.ends(signal.SIGINT) == 0
 
 

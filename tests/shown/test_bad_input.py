@@ -62,7 +62,7 @@ COMMANDS = {
     "ng_collect_rollouts +input_jsonl_fpath=.": ".: not a regular file",
     COLLECT.replace("rollouts.jsonl", "tasks.jsonl"): "input and output are the same file",
     COLLECT.replace("rollouts.jsonl", "out.csv"): "out.csv: an output ends in .jsonl",
-    f"{COLLECT} +agent_name=my_agnet": "no agent is called 'my_agnet'; did you mean 'my_agent'?",
+    f"{COLLECT} +agent_name=my_agnet": "no agent is called 'my_agnet'; did you mean \"my_agent\"?",
     f"{COLLECT} +num_samples_in_parallel=lots": "num_samples_in_parallel: ",
     f"{COLLECT} --limits=2": 'unknown option --limits; did you mean "--limit"?',
     f"{COLLECT} +limit=[1": "limit",

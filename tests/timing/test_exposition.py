@@ -1,4 +1,4 @@
-"""What is exposed to Prometheus, read by its own parser: bounded labels, several processes as one, the process."""
+"""What is exposed to Prometheus, read by its own parser: any label, several processes as one, the process."""
 
 from __future__ import annotations
 
@@ -26,26 +26,12 @@ def samples(metrics: Iterable[Metric]) -> dict[Any, float]:
 
 
 @settings(max_examples=40)
-@given(st.text(max_size=40))
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_label_value_can_be_reported(value: str):
     metrics = Metrics()
     calls = metrics.counter("calls_total", 'c \\ "\n')
-    add(calls, metrics.labels(calls, tool=value), 2)
+    add(calls, (("tool", value),), 2)
     assert samples([calls]) == {("calls_total", ("tool", value)): 2}
-
-
-def test_values_of_a_label_beyond_the_limit_endless_or_not_text_are_reported_as_other():
-    metrics = Metrics(most_values=2)
-    calls = metrics.counter("calls_total", "c")
-    for name, status in (("x" * 201, "500"), ("\ud800", "500"), *((each, "200") for each in "abcdac"), ("b", "500")):
-        add(calls, metrics.labels(calls, tool=name, status=status))
-    assert samples([calls]) == {
-        ("calls_total", ("status", "200"), ("tool", "a")): 2,
-        ("calls_total", ("status", "200"), ("tool", "b")): 1,
-        ("calls_total", ("status", "200"), ("tool", "other")): 3,
-        ("calls_total", ("status", "500"), ("tool", "b")): 1,
-        ("calls_total", ("status", "500"), ("tool", "other")): 2,
-    }
 
 
 def test_the_same_metrics_of_several_workers_become_one_with_a_label_each():
@@ -53,7 +39,7 @@ def test_the_same_metrics_of_several_workers_become_one_with_a_label_each():
     for worker in (0, 1):
         metrics = Metrics()
         calls = metrics.counter("calls_total", "c")
-        add(calls, metrics.labels(calls, route="/a"), 1 + worker)
+        add(calls, (("route", "/a"),), 1 + worker)
         groups.append(({"worker": str(worker)}, [calls]))
     assert render(merged(groups)) == (
         b"# HELP calls_total c\n"

@@ -14,7 +14,6 @@ from velodrome.cli.verb import Verb
 from velodrome.errors import InputError
 from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.supervisor import Supervisor
-from velodrome.settings import Config
 
 
 class RunOptions(ServingOptions, HeadOptions):
@@ -22,7 +21,7 @@ class RunOptions(ServingOptions, HeadOptions):
 
     dev: bool = Field(
         False,
-        description="restart servers when their files change; same as --dev",
+        description="restart servers when their code changes; same as --dev",
     )
 
 
@@ -59,10 +58,7 @@ def run(argv: Sequence[str]) -> int:
     if settings.dev:
         from velodrome.serving.process.reload import watch
 
-        def reload() -> Config:
-            return load_options(RunOptions, argv)[0]
-
-        asyncio.run(supervisor.run(while_up=lambda up: watch(up, reload, say, Path.cwd())))
+        asyncio.run(supervisor.run(while_up=lambda up: watch(up, say, Path.cwd())))
     else:
         asyncio.run(supervisor.run())
     if settings.profiling_enabled:

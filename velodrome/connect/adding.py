@@ -34,7 +34,6 @@ from velodrome.settings.names import FOREIGN
 
 _KEPT = 1000
 _ERRORS = ("ERROR", "error", "×")
-_STEPS = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "Built")
 
 
 def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Callable[[str], None]) -> Path:
@@ -42,12 +41,12 @@ def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Cal
     rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     say(f"a virtual environment in {folder} with {', '.join(requirements)}")
-    _run([sys.executable, "-P", "-m", "venv", "--without-pip", str(folder)], "cannot make a virtual environment", say)
+    _run([sys.executable, "-P", "-m", "venv", "--without-pip", str(folder)], "cannot make a virtual environment")
     constraints = folder / "constraints.txt"
     constraints.write_text("".join(f"{line}\n" for line in _constraints()))
     what = f"{requirements[0]} cannot be installed"
     try:
-        _run([*_installer(folder), "-c", str(constraints), *requirements], what, say)
+        _run([*_installer(folder), "-c", str(constraints), *requirements], what)
     except BaseException:  # interrupted, too: half an environment is none
         rmtree(folder, ignore_errors=True)
         raise
@@ -73,22 +72,13 @@ def _constraints() -> list[str]:
         return []
 
 
-def _run(command: Sequence[str], what: str, say: Callable[[str], None]) -> None:
-    """Run it; its lines are the progress, and those from the first error on are the reason if it fails."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as ran:
-        assert ran.stdout is not None
-        last = ""
-        reasons: list[str] = []
-        for line in ran.stdout:
-            last = line.strip()[:_KEPT] or last
-            if reasons or last.startswith(_ERRORS):
-                reasons.append(last.strip("×│╰─▶ "))
-            elif last.startswith(_STEPS):
-                say(f"  {last[:120]}")
-    if ran.returncode:
-        reason = " ".join(reasons)[:_KEPT] or last or f"exit code {ran.returncode}"
+def _run(command: Sequence[str], what: str) -> None:
+    """Run it; if it fails, the reason is its output from the first error on."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        first = next((at for at, line in enumerate(lines) if line.startswith(_ERRORS)), -1)
+        reason = " ".join(line.strip("×│╰─▶ ") for line in lines[first:])[:_KEPT] or f"exit code {done.returncode}"
         raise InputError(f"{what}: {reason}")
 
 

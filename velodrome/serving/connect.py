@@ -17,14 +17,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
-from velodrome.settings import Config, Instance
+from velodrome.settings import Config, Instance, hint
 from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.files import PACKAGE, implementations, in_package
 from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
@@ -186,11 +185,9 @@ class Components:
 
 def unknown(what: str, name: str, names: list[str]) -> str:
     """One line for a name that is not there, with the nearest that is."""
-    near = get_close_matches(name, names, 1)
-    if near:
-        return f"no {what} is called {name!r}; did you mean {near[0]!r}?"
     if names:
-        return f"no {what} is called {name!r}; there are: {', '.join(sorted(names))}"
+        there = hint(name, names) or f"; there are: {', '.join(sorted(names))}"
+        return f"no {what} is called {name!r}{there}"
     return f"no {what} is called {name!r}, and the config has none; give its file in config_paths (see docs/config.md)"
 
 

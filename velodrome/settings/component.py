@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, g
 
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
-from velodrome.errors import InputError, blame, defined_at
+from velodrome.errors import InputError, blame
 from velodrome.settings.model import Settings, find_mistakes, setting_keys
 from velodrome.settings.names import hint
 
@@ -58,9 +58,6 @@ class Component:
             )
         self._prepare()
         self.setup()
-
-    def __init_subclass__(cls) -> None:
-        _refuse_positional_config(cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if type(self).__init__ is not Component.__init__:
@@ -142,7 +139,6 @@ def find_setting_mistakes(
     """A line for every mistake in a block. The values under `references` stand for objects that are not made yet."""
     if issubclass(owner, Component):
         return find_mistakes(settings_of(owner), settings, where, unchecked=references)
-    _refuse_positional_config(owner)
     parameters = inspect.signature(owner).parameters
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
         return []
@@ -152,13 +148,3 @@ def find_setting_mistakes(
         for name, each in parameters.items()
         if each.default is each.empty and each.kind is not each.VAR_POSITIONAL and name not in settings
     ]
-
-
-def _refuse_positional_config(owner: type) -> None:
-    """Version 0.1 made components as `Class(config, links)`."""
-    made = vars(owner).get("__init__")
-    if made is not None and list(inspect.signature(made).parameters)[1:3] == ["config", "links"]:
-        raise InputError(
-            f"{owner.__name__}.__init__(self, config, links): components are made by keyword; declare each setting as"
-            f" an annotated attribute and use setup(self) (docs/environments.md#settings) ({defined_at(made)})"
-        )

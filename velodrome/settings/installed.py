@@ -3,7 +3,8 @@
     [project.entry-points."velodrome.environments"]
     weather = "weather_env.app:Weather"      # or "weather_env", a package with an app.py
 
-The folder of the module is the environment's, with its `configs/` and `data/`. Nothing is imported to find it.
+The folder of the module is the environment's, with its `configs/` and `data/`. To find it, only the packages above the
+module are imported.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path, PurePath
 
@@ -47,34 +49,25 @@ def installed_environment(name: str) -> InstalledEnvironment | None:
     entry = _entries().get(name)
     if entry is None:
         return None
-    module, _, owner = entry.value.partition(":")
+    module, _, owner = (part.strip() for part in entry.value.partition(":"))
     package = entry.dist.name if entry.dist is not None else module.partition(".")[0]
-    for there, file in _files(module.strip(), is_folder=not owner):
-        if file.is_file():
-            return InstalledEnvironment(name, there, file, owner.strip(), package)
+    for place in (module,) if owner else (f"{module}.app", module):
+        spec = _spec(place)
+        if spec is not None and spec.origin is not None and spec.has_location:
+            return InstalledEnvironment(name, place, Path(spec.origin), owner, package)
     what = f"{module} with an app.py" if not owner else module
     raise InputError(f'{name}: the entry point of {package} is "{entry.value}", and there is no module {what}')
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # a package above it is not there
+        return None
 
 
 def installed_place(path: str) -> Path | None:
     """Where `resources_servers/NAME/…` is, if an installed environment has this name."""
     kind, name, *below = (*PurePath(path).parts, "", "")
-    found = installed_environment(name) if kind == RESOURCES and name in _entries() else None
-    return None if found is None else found.file.parent.joinpath(*filter(None, below))
-
-
-def _files(module: str, *, is_folder: bool) -> list[tuple[str, Path]]:
-    """The files that a module may be, as far as its top package is there."""
-    top, *below = module.split(".")
-    spec = importlib.util.find_spec(top) if top else None
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is None:
-        return [(module, Path(spec.origin or ""))] if not below else []
-    files = []
-    for place in spec.submodule_search_locations:
-        path = Path(place, *below)
-        if is_folder:
-            files.append((f"{module}.app", path / "app.py"))
-        files += [(module, path.with_suffix(".py")), (module, path / "__init__.py")] if below or not is_folder else []
-    return files
+    environment = installed_environment(name) if kind == RESOURCES and name in _entries() else None
+    return None if environment is None else environment.file.parent.joinpath(*filter(None, below))

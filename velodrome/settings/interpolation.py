@@ -97,24 +97,18 @@ class _Expressions:
     def _explained(self, errors: dict[Path, str]) -> list[str]:
         """A line for each cause, at the values that name it; not at those that only refer to such a value."""
         lines: list[str] = []
-        said: set[str] = set()
         circle = [path for path, error in errors.items() if "Recursi" in error]
         if circle:
             names = ", ".join(".".join(path) for path in circle)
             lines.append(f"{self.tree.source(circle[0])}: {names}: refer to each other in a circle; give one a value")
-        waiting = []
+        by_cause: dict[str, list[Path]] = {}
         for path, error in errors.items():
-            if path in circle or _MISSING.search(error):
-                continue
-            cause = _NO_KEY.search(error) or _NO_VARIABLE.search(error)
-            if cause and cause[1] not in self.texts[path]:
-                waiting.append((path, error, cause[1]))
-                continue
-            said.add(cause[1] if cause else error)
-            lines += self._line(path, error)
-        for path, error, name in waiting:
-            lines += [] if name in said else self._line(path, error)
-            said.add(name)
+            if path not in circle and not _MISSING.search(error):
+                named = _NO_KEY.search(error) or _NO_VARIABLE.search(error)
+                by_cause.setdefault(named[1] if named else error, []).append(path)
+        for cause, paths in by_cause.items():
+            for path in [path for path in paths if cause in self.texts[path]] or paths[:1]:
+                lines += self._line(path, errors[path])
         return lines
 
     def _line(self, path: Path, error: str) -> list[str]:

@@ -23,16 +23,13 @@ def _path(value: Any) -> Any:
     return Path(text).expanduser() if isinstance(text, str | os.PathLike) else text
 
 
-def _parallel(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST):
-        return value
-    raise ValueError(f"expected a whole number from 1, or auto, not {value!r:.80}")
+def _count_or_auto(most: int, words: str) -> PlainValidator:
+    def check(value: Any) -> Any:
+        if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most):
+            return value
+        raise ValueError(f"expected a whole number {words}, or auto, not {value!r:.80}")
 
-
-def _workers(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_WORKERS):
-        return value
-    raise ValueError(f"expected a whole number from 1 to {MOST_WORKERS}, or auto, not {value!r:.80}")
+    return PlainValidator(check)
 
 
 def _split(value: Any) -> Any:
@@ -67,7 +64,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 JsonlFile = Annotated[FilePath, AfterValidator(_jsonl)]
-Parallel = Annotated[int | Literal["auto"], PlainValidator(_parallel)]
-Workers = Annotated[int | Literal["auto"], PlainValidator(_workers)]
+Parallel = Annotated[int | Literal["auto"], _count_or_auto(LARGEST, "from 1")]
+Workers = Annotated[int | Literal["auto"], _count_or_auto(MOST_WORKERS, f"from 1 to {MOST_WORKERS}")]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_split)]
 Counts = Annotated[tuple[Count, ...], BeforeValidator(_counts)]

@@ -1,8 +1,4 @@
-"""Counters and gauges in the text format that Prometheus reads.
-
-A label never has more than so many values: later ones are counted under "other", because a caller or a model may make
-names up.
-"""
+"""Counters and gauges in the text format that Prometheus reads. Labels are bounded where samples are added."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 
-_LONGEST_VALUE = 200
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Labels = tuple[tuple[str, str], ...]  # names and values
@@ -36,10 +31,8 @@ class Metric(NamedTuple):
 class Metrics:
     """What a process counts."""
 
-    def __init__(self, *, most_values: int = 1000) -> None:
+    def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
-        self._values: dict[tuple[str, str], set[str]] = {}  # of a metric's label
-        self._most_values = most_values
 
     def counter(self, name: str, about: str) -> Metric:
         """A number that only grows."""
@@ -48,18 +41,6 @@ class Metrics:
     def gauge(self, name: str, about: str) -> Metric:
         """A number that comes and goes."""
         return self._metrics.setdefault(name, Metric(name, "gauge", about, {}))
-
-    def labels(self, metric: Metric, **values: str) -> Labels:
-        """The labels of a sample; a value too many, too long or not encodable is "other"."""
-        return tuple((name, self._admitted(metric.name, name, value)) for name, value in values.items())
-
-    def _admitted(self, metric: str, name: str, value: str) -> str:
-        known = self._values.setdefault((metric, name), set())
-        if value not in known and value != OTHER:
-            if len(known) >= self._most_values or len(value) > _LONGEST_VALUE or not _is_encodable(value):
-                return OTHER
-            known.add(value)
-        return value
 
     def all(self) -> list[Metric]:
         """Every metric, those of the process too."""
@@ -111,11 +92,3 @@ def render(metrics: Iterable[Metric]) -> bytes:
 
 def _number(value: float) -> str:
     return repr(float(value)) if isfinite(value) else "NaN"
-
-
-def _is_encodable(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

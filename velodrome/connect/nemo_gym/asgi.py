@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
-from starlette.types import ASGIApp, Message
+from starlette.applications import Starlette
+from starlette.types import Message
 
 _HOST = (b"host", b"localhost")
 _JSON = (b"content-type", b"application/json")
@@ -42,16 +43,18 @@ class AsgiAnswer:
 class AsgiApp:
     """One app. It is started by its first request, and `aclose` ends it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Starlette) -> None:
         self._app = app
-        self._starting: asyncio.Future[None] | None = None
+        self._started: asyncio.Future[Any] | None = None
         self._ending = asyncio.Event()
-        self._state: dict[str, Any] = {}
         self._life: asyncio.Task[None] | None = None
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> AsgiAnswer:
         """What the app answers. What its code raises is raised."""
-        await self._started()
+        if self._started is None:
+            self._started = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(self._started))
+        state = await asyncio.shield(self._started)
         sent = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         scope = {
             "type": "http",
@@ -66,7 +69,7 @@ class AsgiApp:
             "headers": [_HOST, _JSON, (b"content-length", str(len(body)).encode()), *sent],
             "client": ("127.0.0.1", 0),
             "server": ("localhost", 80),
-            "state": dict(self._state),
+            "state": dict(state or {}),
         }
         exchange = _Exchange(body)
         await self._app(scope, exchange.receive, exchange.send)
@@ -80,33 +83,16 @@ class AsgiApp:
             if not self._life.cancelled():
                 self._life.exception()  # read, so that asyncio does not report it: all that was asked is answered
 
-    async def _started(self) -> None:
-        if self._starting is None:
-            self._starting = asyncio.get_running_loop().create_future()
-            self._life = asyncio.create_task(self._live(self._starting))
-        await asyncio.shield(self._starting)
-
-    async def _live(self, starting: asyncio.Future[None]) -> None:
-        """The app's lifespan; one that has none is ready at once."""
-        waiting = iter(("lifespan.startup", "lifespan.shutdown"))
-
-        async def receive() -> Message:
-            kind = next(waiting)
-            if kind == "lifespan.shutdown":
-                await self._ending.wait()
-            return {"type": kind}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                starting.set_result(None)
-            elif message["type"] == "lifespan.startup.failed":
-                starting.set_exception(RuntimeError(message.get("message") or "the app did not start"))
-
+    async def _live(self, started: asyncio.Future[Any]) -> None:
+        """What the app does at its start and at its end, in a task of its own."""
         try:
-            await self._app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": self._state}, receive, send)
-        finally:
-            if not starting.done():
-                starting.set_result(None)
+            async with self._app.router.lifespan_context(self._app) as state:
+                started.set_result(state)
+                await self._ending.wait()
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
 
 class _Exchange:

@@ -23,6 +23,7 @@ from velodrome.timing.exposition import CONTENT_TYPE, OTHER, PATH, Labels, Metri
 
 LAG_EVERY_S = 0.25
 
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SHARE_OVER_S = 0.5
 _FADE = 0.96  # of the worst lag, at each look: half of it after four seconds
 
@@ -84,9 +85,9 @@ class Measures:
         route = path if path in self._routes else OTHER
         labels = self._labels.get((route, method, status))
         if labels is None:
-            requests = self._all.labels(self._requests, route=route, method=method, status=str(status))
-            seconds = self._all.labels(self._seconds, route=route)
-            labels = self._labels[route, method, status] = requests, seconds
+            at = ("route", route)
+            requests = (at, ("method", method if method in _METHODS else OTHER), ("status", str(status)))
+            labels = self._labels[route, method, status] = requests, (at,)
         add(self._requests, labels[0])
         add(self._seconds, labels[1], perf_counter() - began)
 

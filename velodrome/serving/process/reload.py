@@ -1,15 +1,14 @@
-"""`velo run --dev`: servers whose files changed restart; the others are not touched."""
+"""`velo run --dev`: servers whose code changed restart; the others are not touched."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from velodrome.errors import InputError
 from velodrome.serving.connect import entry_file
-from velodrome.settings import Config, find_file
 
 if TYPE_CHECKING:
     from velodrome.serving.process.supervisor import Supervisor
@@ -17,61 +16,27 @@ if TYPE_CHECKING:
 _LOOK_S = 0.25
 
 
-async def watch(supervisor: Supervisor, load: Callable[[], Config], say: Callable[[str], None], cwd: Path) -> None:
-    """Until cancelled: restart the servers concerned whenever a file changes."""
+async def watch(supervisor: Supervisor, say: Callable[[str], None], cwd: Path) -> None:
+    """Until cancelled: restart the servers concerned whenever a file of their folder changes."""
     instances = [each for name, each in supervisor.config.instances.items() if name in supervisor.servers]
     folders = {each.name: entry_file(each, cwd).parent.resolve() for each in instances}
-    configs = {cwd, *(path.parent for each in instances if (path := find_file(each.source, cwd)) is not None)}
-    acted = seen = await asyncio.to_thread(_files, folders.values(), configs)
-    say(f"watching the files of {len(instances)} servers for changes")
+    before = await asyncio.to_thread(_code, folders.values())
+    say(f"watching the code of {len(instances)} servers for changes")
     while True:
         await asyncio.sleep(_LOOK_S)
-        before, seen = seen, await asyncio.to_thread(_files, folders.values(), configs)
-        if seen == before != acted:  # nobody is writing any more
-            changed = {path for path in acted.keys() | seen.keys() if acted.get(path) != seen.get(path)}
-            acted = seen
-            _act(changed, folders, supervisor, load, say)
+        now = await asyncio.to_thread(_code, folders.values())
+        changed, before = {path for path, _, _ in now ^ before}, now
+        names = [name for name in sorted(folders) if any(path.is_relative_to(folders[name]) for path in changed)]
+        if names:
+            shown = ", ".join(sorted(path.name for path in changed))
+            say(f"changed: {shown}; restarting: {', '.join(names)}")
+            supervisor.restart(names)
 
 
-def _files(folders: Iterable[Path], configs: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """What may change a server: the code of its implementation, and configs; each with its time and size."""
-    files = {path for folder in configs for pattern in ("*.yaml", "*.yml") for path in folder.glob(pattern)}
-    for folder in folders:
-        files.update(folder.rglob("*.py"))
-    seen = {}
-    for path in files:
-        try:
-            about = path.stat()
-        except OSError:
-            continue  # removed since
-        seen[path.resolve()] = about.st_mtime_ns, about.st_size
+def _code(folders: Iterable[Path]) -> set[tuple[Path, int, int]]:
+    """The code of implementations: each file with its time and size."""
+    seen = set()
+    for path in {path for folder in folders for path in folder.rglob("*.py")}:
+        with suppress(OSError):  # removed since
+            seen.add((path, path.stat().st_mtime_ns, path.stat().st_size))
     return seen
-
-
-def _act(
-    changed: set[Path],
-    folders: Mapping[str, Path],
-    supervisor: Supervisor,
-    load: Callable[[], Config],
-    say: Callable[[str], None],
-) -> None:
-    running, config = supervisor.config.instances, None
-    restarted = {
-        name
-        for name, folder in folders.items()
-        if any(path.suffix == ".py" and path.is_relative_to(folder) for path in changed)
-    }
-    if any(path.suffix != ".py" for path in changed):
-        try:
-            config = load()
-        except InputError as error:
-            say(f"the configuration is left as it was: {error}")
-            return
-        if config.instances.keys() != running.keys():
-            say("the configuration has other servers now: start velo run again to see them")
-            return
-        restarted |= {name for name in folders if config.instances[name] != running[name]}
-    if restarted:
-        shown = ", ".join(sorted(path.name for path in changed))
-        say(f"changed: {shown}; restarting: {', '.join(sorted(restarted))}")
-        supervisor.restart(sorted(restarted), config)

@@ -26,7 +26,6 @@ import orjson
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ServerError
 from velodrome.serving.connect import early_mistakes
-from velodrome.serving.process.brief import HEAD, Brief
 from velodrome.serving.process.listen import (
     LOOPBACK,
     TOKEN_VARIABLE,
@@ -39,6 +38,7 @@ from velodrome.serving.process.listen import (
 )
 from velodrome.serving.process.options import ServingOptions
 from velodrome.serving.process.server_process import ServerProcess
+from velodrome.serving.process.worker_main import HEAD, Brief
 from velodrome.serving.profiling import claimed
 from velodrome.settings import Config, Instance
 from velodrome.settings import secrets as config_secrets
@@ -142,13 +142,9 @@ class Supervisor:
         self._interrupted = True
         self.stop()
 
-    def restart(self, names: Sequence[str], config: Config | None = None) -> None:
-        """Restart these servers, with the blocks they have in `config`; the head too, if that is a new one."""
-        if config is not None:
-            self.config = config
-            for name in names:
-                self.servers[name].instance = config.instances[name]
-        for name in names if config is None else [*names, HEAD]:
+    def restart(self, names: Sequence[str]) -> None:
+        """Restart these servers."""
+        for name in names:
             for child in self.servers[name].children:
                 child.restart()
 

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Collection
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -26,8 +27,8 @@ from velodrome.children import ParentChannel, read_frame
 from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.forks import keep_socket_alone
-from velodrome.serving.process.brief import HEAD, Brief
-from velodrome.settings import Config, mask_text
+from velodrome.serving.process.options import ServingOptions
+from velodrome.settings import Config, Instance, mask_text
 from velodrome.settings.masking import secrets_in
 
 if TYPE_CHECKING:
@@ -35,7 +36,41 @@ if TYPE_CHECKING:
 
     from velodrome.serving.profiling import ProcessProfile
 
+HEAD = "head_server"  # the kind and the name of the head
 GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What the supervisor sends a worker at its start: its own block, and of the others their addresses.
+
+    Secrets travel in it only: not in arguments or the environment.
+    """
+
+    instance: Instance
+    host: str
+    index: int
+    sockets: list[int]
+    peers: list[str]
+    key: str
+    options: ServingOptions
+    blocks: dict[str, Instance]  # that it refers to; settings only where they are the address of a server elsewhere
+    urls: dict[str, str]
+    token: str | None
+    verbose: bool
+    profiles: str | None  # the folder for profiles
+    config_yaml: str  # for the head: the configuration, masked
+
+    def encoded(self) -> bytes:
+        options = self.options.model_dump(mode="json", include=set(ServingOptions.model_fields))
+        return orjson.dumps(self, lambda _: options, orjson.OPT_NON_STR_KEYS)
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Brief:
+        fields = orjson.loads(data)
+        fields["instance"] = Instance(**fields["instance"])
+        fields["blocks"] = {name: Instance(**block) for name, block in fields["blocks"].items()}
+        return cls(**fields | {"options": ServingOptions.model_validate(fields["options"])})
 
 
 def main(channel: ParentChannel) -> None:
