@@ -6,10 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import httpx2
-
 from tests.support import hosted as hosting
-from tests.support.patience import DEADLINE_S
 from velodrome import Environment, http, tool
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
@@ -106,14 +103,3 @@ def test_an_invalid_header_begins_a_new_trace_and_a_later_version_is_passed_on_i
         assert fresh not in (header, VALID)
         assert trace.Trace(fresh).header == fresh
     assert trace.Trace("cc" + VALID[2:] + "-what-comes-next").header == VALID
-
-
-def test_a_valid_header_of_the_caller_is_passed_on(wire: Any) -> None:
-    async def curl(agent_url: str) -> None:
-        async with httpx2.AsyncClient(timeout=DEADLINE_S) as client:
-            reply = await client.post(f"{agent_url}/run", json=TASK, headers={"traceparent": VALID})
-            assert reply.status_code == 200, reply.text
-
-    seen = asyncio.run(served(wire, curl))
-    assert sorted(where for where, _ in seen) == WHERE
-    assert {each for _, each in seen} == {VALID}
