@@ -43,7 +43,7 @@ def test_it_is_given_none_of_our_keys_and_what_the_block_says(tmp_path: Path, mo
     assert "ours-and-nobody-elses" not in variables
     assert "PLAIN_SETTING=seen" in variables
     assert "THEIR_API_KEY=theirs" in variables
-    assert (tmp_path / "arguments").read_text().split()[1:] == ["shop", '{"level":2}']
+    assert (tmp_path / "arguments").read_text().split()[1:] == ["shop", '{"level":', "2}"]
 
 
 def test_one_that_ends_before_it_answers_says_why(tmp_path: Path):
@@ -52,9 +52,9 @@ def test_one_that_ends_before_it_answers_says_why(tmp_path: Path):
         opened(python)
 
 
-def test_what_a_package_prints_while_it_is_imported_is_not_taken_for_the_address(tmp_path: Path):
+def test_what_a_package_prints_while_it_is_imported_is_not_taken_for_an_answer(tmp_path: Path):
     (tmp_path / "verifiers.py").touch()
-    loads = "print('''{\"url\": \"http://127.0.0.1:9\"}''', flush=True)\ndef load_environment(): pass\n"
+    loads = "print('{}', flush=True)\ndef load_environment(): pass\n"
     (tmp_path / "shop.py").write_text(loads)
     with pytest.raises(ToolError, match="verifiers:shop did not start: exit code 1: "):
         opened(sys.executable, env={"PYTHONPATH": str(tmp_path)})

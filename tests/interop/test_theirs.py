@@ -18,7 +18,7 @@ import yaml
 from tests.interop.programs import environment
 from tests.interop.servers import serving
 from tests.support.patience import DEADLINE_S
-from tests.support.running import free_port, http
+from tests.support.running import free_port
 from velodrome.cli.main import main
 from velodrome.connect.adapted import AdaptedEnvironment
 from velodrome.errors import TaskError, ToolError, VerifyError
@@ -259,7 +259,7 @@ def test_a_process_that_dies_fails_its_rollouts_and_the_next_has_another(here: P
     assert asyncio.run(check()) == "3"
 
 
-def test_sessions_at_once_do_not_mix_and_the_process_needs_its_token(here: Path, installed: Any):
+def test_sessions_at_once_do_not_mix(here: Path, installed: Any):
     async def one(environment: AdaptedEnvironment, task: Json, count: int) -> str:
         session = await environment.open(task)
         for _ in range(count):
@@ -272,10 +272,7 @@ def test_sessions_at_once_do_not_mix_and_the_process_needs_its_token(here: Path,
         environment = adapted(installed("verifiers"))
         (task,) = await environment.tasks(1)
         counts = await asyncio.gather(*(one(environment, task, count) for count in range(16)))
-        assert environment._running is not None
-        status, _ = await asyncio.to_thread(http, f"{environment._running.client.url}/tools")
         await environment.aclose()
-        assert status == 401
         return counts
 
     assert asyncio.run(check()) == [str(count) for count in range(16)]

@@ -1,33 +1,32 @@
 """An environment of another project, in a process of its own that this one starts when it is first needed.
 
-The program runs in the project's virtual environment and speaks our wire on loopback, with a token that only this
-process knows. It ends with this process, however that ends. If it dies, the rollouts it held fail as a fault of the
-tool, and the next one starts another.
+The program runs in the project's virtual environment and answers requests on its stdin, a line of JSON each. It ends
+with this process, however that ends. If it dies, the rollouts it held fail as a fault of the tool, and the next one
+starts another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import os
-import secrets
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
-
-import orjson
+from typing import Any, ClassVar
 
 from velodrome.children import Program, start_program
 from velodrome.contracts import Json
-from velodrome.errors import InputError, RolloutError, ToolError, VerifyError
-from velodrome.serving.remote import HttpResources
+from velodrome.errors import InputError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.records.jsonl import MAX_LINE_BYTES
+from velodrome.resources_servers.turn_results import STEP_PARTS, reset_fields, step_fields
 from velodrome.settings.component import Component, Field
 from velodrome.settings.masking import is_secret_key, mask_text, secrets_in
 
-Got = TypeVar("Got")
-
 PROGRAMS = Path(__file__).parent / "programs"
-TOKEN = "VELODROME_ADAPTER_TOKEN"
-_LONGEST_START_LINE = 1 << 16
+_READY = b"{}\n"
+_LONGEST_ANSWER = 256 << 20
+_FAULTS: dict[str, type[RolloutError]] = {kind.__name__: kind for kind in (ToolError, VerifyError, TaskError)}
 
 
 class AdaptedEnvironment(Component):
@@ -58,38 +57,42 @@ class AdaptedEnvironment(Component):
 
     async def open(self, task: Json) -> str:
         """Start a session; the process too, unless it runs."""
-        return await self._asked(ToolError, lambda client: client.open(task), await self._here())
+        return str(await self._asked(ToolError, await self._here(), "open", task=task))
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one of its tools."""
-        return await self._asked(ToolError, lambda client: client.call(session, name, arguments))
+        return str(await self._asked(ToolError, self._running, "call", session=session, name=name, arguments=arguments))
 
     async def begin(self, session: str, task: Json) -> Json | None:
         """The first turn; None if it takes no turns."""
-        return await self._asked(ToolError, lambda client: client.begin(session, task))
+        turn = await self._asked(ToolError, self._running, "reset", session=session, task=task)
+        return None if turn is None else reset_fields((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 
     async def advance(self, session: str, action: str) -> Json:
         """The turn after what the model said."""
-        return await self._asked(ToolError, lambda client: client.advance(session, action))
+        turn = await self._asked(ToolError, self._running, "step", session=session, action=action)
+        return step_fields(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
         """What the other project says it is worth."""
-        return await self._asked(VerifyError, lambda client: client.score(session, task, response))
+        fields = {"session": session, "task": task, "response": response}
+        score: Json = await self._asked(VerifyError, self._running, "verify", **fields)
+        return score
 
     async def close(self, session: str) -> None:
         """Forget the session; with its process it is gone already."""
         if self._running is not None and self._running.alive:
-            await self._asked(ToolError, lambda client: client.close(session))
+            await self._asked(ToolError, self._running, "close", session=session)
 
     async def tools(self) -> list[Json]:
         """Its tools."""
-        return await self._asked(ToolError, lambda client: client.tools(), await self._here())
+        tools: list[Json] = await self._asked(ToolError, await self._here(), "tools")
+        return tools
 
     async def tasks(self, limit: int) -> list[Json]:
         """The first tasks of its data set."""
-        running = await self._here()
-        rows = await self._asked(ToolError, lambda client: client.fetched(f"/tasks/{limit}"), running)
-        return rows if isinstance(rows, list) else []
+        rows: list[Json] = await self._asked(ToolError, await self._here(), "tasks", limit=limit)
+        return rows
 
     async def deferrable(self) -> bool:
         """Its sessions are gone when the process is."""
@@ -99,26 +102,21 @@ class AdaptedEnvironment(Component):
         """End the process."""
         running, self._running = self._running, None
         if running is not None and running.loop is asyncio.get_running_loop():
-            await running.program.close(grace_s=1.0)
+            await running.close(grace_s=1.0)
 
     async def _asked(
-        self, kind: type[RolloutError], ask: Callable[[_Client], Awaitable[Got]], running: _AdapterProcess | None = None
-    ) -> Got:
+        self, kind: type[RolloutError], running: _AdapterProcess | None, operation: str, **fields: Any
+    ) -> Any:
         """What the process answers. If it has ended, that is the fault of the tool or of the verifier."""
-        running = running or self._running
-        if running is None or not running.alive:
-            raise kind(await self._ended(running))
-        try:
-            return await ask(running.client)
-        except RolloutError as error:
-            if error.away is None:
-                raise
-            raise kind(await self._ended(running)) from None
+        if running is not None and running.alive:
+            with suppress(EOFError):
+                return await running.answer(operation, fields)
+        raise kind(await self._ended(running))
 
     async def _ended(self, running: _AdapterProcess | None) -> str:
         what = f"{self.adapter}:{self.package}: its process"
-        if running is None or running.alive:
-            return f"{what} does not answer"
+        if running is None:
+            return f"{what} does not run"
         return mask_text(f"{what} ended: {await running.program.ended()}", secrets_in({"env": self.env}))
 
     async def _here(self) -> _AdapterProcess:
@@ -131,29 +129,25 @@ class AdaptedEnvironment(Component):
             if running is not None and running.loop is loop:
                 if running.alive:
                     return running
-                await running.program.close(grace_s=0.0)
+                await running.close(grace_s=0.0)
             self._running = await self._started()
             return self._running
 
     async def _started(self) -> _AdapterProcess:
-        token = secrets.token_urlsafe(32)
-        command = [self.python, str(self._program_file), self.package, orjson.dumps(self.arguments).decode()]
-        env = {**_inherited(), **self.env, TOKEN: token}
-        program = await start_program(command, env=env, line_bytes=_LONGEST_START_LINE)
+        command = [self.python, str(self._program_file), self.package, json.dumps(self.arguments)]
+        program = await start_program(command, env={**_inherited(), **self.env}, line_bytes=_LONGEST_ANSWER)
+        what = f"{self.adapter}:{self.package} did not start"
         try:
             async with asyncio.timeout(self.start_timeout_s):
                 line = await program.reader.readline()
             if not line:
-                raise ToolError(f"{self.adapter}:{self.package} did not start: {await program.ended()}")
-            return _AdapterProcess(program, _Client(str(orjson.loads(line)["url"]), token))
-        except (ValueError, TypeError, KeyError):
-            await program.close(grace_s=0.0)
-            raise ToolError(f"{self.adapter}:{self.package} did not start: it said {line[:100]!r}") from None
+                raise ToolError(f"{what}: {await program.ended()}")
+            if line != _READY:
+                raise ToolError(f"{what}: it said {line[:100]!r}")
+            return _AdapterProcess(program)
         except TimeoutError:
             await program.close(grace_s=0.0)
-            raise ToolError(
-                f"{self.adapter}:{self.package} did not start within start_timeout_s={self.start_timeout_s:g}"
-            ) from None
+            raise ToolError(f"{what} within start_timeout_s={self.start_timeout_s:g}") from None
         except BaseException:  # cancelled, too
             await program.close(grace_s=0.0)
             raise
@@ -165,23 +159,48 @@ def _inherited() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith(mine) and not is_secret_key(name)}
 
 
-class _Client(HttpResources):
-    """The client of an adapter's program."""
-
-    async def fetched(self, route: str) -> Any:
-        """The JSON of a route."""
-        return await self._get(route, ToolError)
-
-
 class _AdapterProcess:
-    """A program that answers, and its client."""
+    """A program that answers requests, many at once."""
 
-    def __init__(self, program: Program, client: _Client) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.client = client
         self.loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._reading = asyncio.create_task(self._read())
 
     @property
     def alive(self) -> bool:
         """Whether the process has not ended, as far as is known: its stdout ends with it."""
-        return not self.program.reader.at_eof()
+        return not self._reading.done()
+
+    async def answer(self, operation: str, fields: Json) -> Any:
+        """The result of one request; an EOFError if the process ends before."""
+        number = next(self._numbers)
+        self._waiting[number] = self.loop.create_future()
+        self.program.writer.write(json.dumps([number, operation, fields]).encode() + b"\n")
+        try:
+            return await self._waiting[number]
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _read(self) -> None:
+        try:
+            while line := await self.program.reader.readline():
+                answer = json.loads(line)
+                waiting = self._waiting.get(answer["number"])
+                if waiting is None or waiting.done():
+                    continue  # nobody waits for it any more
+                if "error" in answer:
+                    waiting.set_exception(_FAULTS[answer["kind"]](answer["error"]))
+                else:
+                    waiting.set_result(answer["result"])
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(EOFError())
+
+    async def close(self, grace_s: float) -> None:
+        await self.program.close(grace_s)
+        self._reading.cancel()
+        await asyncio.wait({self._reading})

@@ -1,14 +1,13 @@
-"""Our wire for an environment of another project: the standard library alone.
+"""An environment of another project as a program that answers requests: the standard library alone.
 
 This file and those beside it run in the other project's virtual environment, so nothing here imports velodrome. A
-program calls `take_stdout`, makes an `Adapter` and calls `serve`: it listens on loopback, prints one line of JSON with
-its URL, and answers requests that bring the token of the variable VELODROME_ADAPTER_TOKEN. It ends when its stdin does.
+program calls `take_stdout`, makes an `Adapter` and calls `serve`: each line of stdin is a request as JSON, each line of
+stdout an answer, in any order. It ends when its stdin does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import math
 import os
@@ -16,16 +15,9 @@ import secrets
 import sys
 import threading
 import traceback
-from http.cookies import SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, TextIO
 
 Json = dict[str, Any]
-
-COOKIE = "adapter_session"
-TOKEN = "VELODROME_ADAPTER_TOKEN"
-_MAX_BODY = 256 << 20
 
 
 class AdapterFault(Exception):
@@ -73,62 +65,49 @@ class Adapter:
 
 
 class Service:
-    """The sessions of one adapter, and a loop for its code."""
+    """The sessions of one adapter. Each request is `[number, operation, fields]`, and each answer has its number."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, out: TextIO) -> None:
         self.adapter = adapter
-        self.sessions: dict[str, Any] = {}
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self._out = out
+        self._sessions: dict[str, Any] = {}
 
-    def run(self, work: Any) -> Any:
-        """What a coroutine of the adapter gives."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    def get(self, path: str) -> Any:
-        """The answer to a GET."""
-        if path == "/tools":
-            return self.run(self.adapter.tools())
-        if path.startswith("/tasks/"):
-            return self.adapter.tasks(int(path.rpartition("/")[2]))
-        return {"status": "ok", "sessions": True, "deferrable": False, "turns": self.adapter.turns}
-
-    def post(self, path: str, body: Any, cookie: str) -> tuple[Any, str]:
-        """The answer to a POST, and the cookie of a session that begins with it."""
-        kind = "VerifyError" if path == "/verify" else "ToolError"
+    async def answer(self, number: int, operation: str, fields: Json) -> None:
+        """Do what was requested, and write one line: the result, or what failed and the part that is to blame."""
         try:
-            return self._post(path, body, cookie)
-        except AdapterFault:
-            raise
-        except Exception as error:
+            answer: Json = {"number": number, "result": clean(await self._result(operation, fields))}
+        except AdapterFault as fault:
+            answer = {"number": number, "kind": fault.kind, "error": str(fault)}
+        except Exception as error:  # noqa: BLE001 - the edge of the process
             traceback.print_exc()
-            raise AdapterFault(kind, f"{path[1:]}: {type(error).__name__}: {error}") from error
+            kind = "VerifyError" if operation == "verify" else "ToolError"
+            answer = {"number": number, "kind": kind, "error": f"{operation}: {type(error).__name__}: {error}"}
+        self._out.write(json.dumps(answer, default=str) + "\n")
+        self._out.flush()
 
-    def _post(self, path: str, body: Any, cookie: str) -> tuple[Any, str]:
-        if path == "/seed_session":
-            session = self.run(self.adapter.open(body))
+    async def _result(self, operation: str, fields: Json) -> Any:
+        if operation == "tools":
+            return await self.adapter.tools()
+        if operation == "tasks":
+            return self.adapter.tasks(fields["limit"])
+        if operation == "open":
+            session = await self.adapter.open(fields["task"])
             name = secrets.token_hex(16)
-            self.sessions[name] = session
-            return {}, name
-        if path == "/close_session":
-            if cookie in self.sessions:
-                self.run(self.adapter.close(self.sessions.pop(cookie)))
-            return {}, ""
-        if cookie not in self.sessions:
-            raise AdapterFault("VerifyError" if path == "/verify" else "ToolError", "the session is gone")
-        session = self.sessions[cookie]
-        if path == "/verify":
-            task = {name: value for name, value in body.items() if name != "response"}
-            return self.run(self.adapter.verify(session, task, body["response"])), ""
-        if path == "/reset":
-            return self.run(self.adapter.reset(session, body)), ""
-        if path == "/step":
-            return self.run(self.adapter.step(session, body["action"])), ""
-        return str(self.run(self.adapter.call(session, unquote(path[1:]), body))), ""
+            self._sessions[name] = session
+            return name
+        name = fields.pop("session")
+        if operation == "close":
+            return await self.adapter.close(self._sessions.pop(name)) if name in self._sessions else None
+        if name not in self._sessions:
+            raise AdapterFault("VerifyError" if operation == "verify" else "ToolError", "the session is gone")
+        if operation == "reset" and not self.adapter.turns:
+            return None
+        result = await getattr(self.adapter, operation)(self._sessions[name], **fields)
+        return str(result).encode("utf-8", "replace").decode() if operation == "call" else result
 
 
 def take_stdout() -> int:
-    """Keep stdout for the one line for who started this. What the project prints, on its import too, goes to stderr."""
+    """Keep stdout for answers. What the project prints, on its import too, goes to stderr."""
     line = os.dup(1)
     os.dup2(2, 1)
     return line
@@ -136,57 +115,13 @@ def take_stdout() -> int:
 
 def serve(adapter: Adapter, line: int) -> None:
     """Answer until stdin ends; `line` is what `take_stdout` returned."""
-    service, token = Service(adapter), os.environ[TOKEN]
-
-    class WireHandler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 16  # head and body leave together
-        disable_nagle_algorithm = True
-
-        def log_message(self, *args: Any) -> None:
-            """Nothing: stderr is for failures."""
-
-        def do_GET(self) -> None:
-            self._answered(lambda: (service.get(self.path), ""))
-
-        def do_POST(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size)) if 0 < size <= _MAX_BODY else None
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
-            self._answered(lambda: service.post(self.path, body, cookie.value if cookie else ""))
-
-        def _answered(self, work: Any) -> None:
-            sent = self.headers.get("Authorization", "")
-            if not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
-                self._send(401, {"error": {"message": "the token is wrong", "type": "unauthorized"}})
-                return
-            try:
-                result, cookie = work()
-                self._send(200, result, cookie)
-            except AdapterFault as error:
-                self._send(502, {"error": {"message": str(error), "type": error.kind, "code": 502}})
-
-        def _send(self, status: int, data: Any, cookie: str = "") -> None:
-            plain = isinstance(data, str)
-            body = data.encode("utf-8", "replace") if plain else json.dumps(clean(data), default=str).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8" if plain else "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            if cookie:
-                self.send_header("Set-Cookie", f"{COOKIE}={cookie}; HttpOnly; SameSite=Strict")
-            self.end_headers()
-            self.wfile.write(body)
-
-    class LoopbackServer(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 1024
-
-    server = LoopbackServer(("127.0.0.1", 0), WireHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with os.fdopen(line, "w") as told:
-        told.write(json.dumps({"url": f"http://127.0.0.1:{server.server_port}"}) + "\n")
-        told.flush()
-        sys.stdin.read()
+    out = os.fdopen(line, "w")
+    service, loop = Service(adapter, out), asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    out.write("{}\n")  # ready
+    out.flush()
+    for request in sys.stdin:
+        asyncio.run_coroutine_threadsafe(service.answer(*json.loads(request)), loop)
     os._exit(0)
 
 
