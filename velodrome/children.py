@@ -1,4 +1,4 @@
-"""A child process that answers frames of bytes, ends with its parent and says how it ended.
+"""A child process that answers frames of bytes, ends with its parent and reports how it ended.
 
     child = await spawn("package.module:function", init)     # function(channel) runs in a fresh interpreter
     child.send(b"work")
@@ -6,9 +6,9 @@
     await child.close(grace_s=1.0)
 
 `function` is synchronous; the first frame it receives is `init`. A child that wants asyncio opens its streams on
-`channel.socket` and uses `read_frame` and `write_frame`. What the bytes mean is the caller's business.
+`channel.socket` and uses `read_frame` and `write_frame`. The caller defines what the bytes mean.
 
-`start_program` does the same for somebody else's command: its stdin and stdout are one stream, and the last lines that
+`start_program` does the same for any command: its stdin and stdout are one stream, and the last lines that
 it wrote to stderr are kept.
 
 The rule: no child outlives its parent. It leads a process group of its own. A pipe that the parent alone can write to
@@ -230,7 +230,7 @@ class Child:
         return data
 
     def terminate(self) -> None:
-        """Ask the process to end; what it started is not asked."""
+        """Send SIGTERM to the process alone."""
         if self.running:
             self._process.terminate()
 
@@ -257,7 +257,7 @@ class Child:
             self.kill()  # also what it left behind
             self.ending = how_ended(await self._process.wait())
             self._watching.cancel()
-            self.writer.transport.abort()  # nobody reads any more
+            self.writer.transport.abort()  # nothing reads any more
             with contextlib.suppress(OSError):
                 await self.writer.wait_closed()
             if self._lifeline >= 0:
@@ -266,7 +266,7 @@ class Child:
 
 
 class Program(Child):
-    """A command of somebody else's: `reader` is its stdout, `writer` its stdin."""
+    """Any command: `reader` is its stdout, `writer` its stdin."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class ParentChannel:
         """Send one frame, from any thread."""
         with self._sending:
             self.socket.sendall(_HEADER.pack(len(data)))
-            if data:  # else the frame is whole, and whoever read it may be gone
+            if data:  # else the frame is whole, and its reader may be gone
                 self.socket.sendall(data)
 
     def _read(self, size: int) -> bytes | None:

@@ -33,7 +33,7 @@ _PATH = "/v1/traces"
 _GRPC_PORT = 4317
 _BATCH = 2000  # spans in one request
 _TRIES = 4
-_PASSING = (408, 429, 502, 503, 504)  # what the protocol says may be sent again
+_PASSING = (408, 429, 502, 503, 504)  # statuses after which the protocol allows another try
 _LONGEST_TEXT = 2000
 _MOST_ANSWER_BYTES = 64 * 1024
 _SENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -175,7 +175,7 @@ class Encoder:
         for node in times.tree:
             try:
                 self._add(spans, node, start_ns, (ids[0], self._id()), ids[1])
-            except HOSTILE:  # of somebody else's row
+            except HOSTILE:  # of a foreign row
                 continue
 
     def _add(self, spans: Any, node: Node, origin_ns: int, ids: tuple[bytes, bytes], parent: bytes) -> None:

@@ -42,7 +42,7 @@ class AdaptedEnvironment(Component):
     keeps_sessions: ClassVar[bool] = True
 
     def setup(self) -> None:
-        """Only look: nothing is started before it is needed."""
+        """Check the settings. The process is started when it is first needed."""
         self._program_file = PROGRAMS / f"{self.adapter}_program.py"
         if not self._program_file.is_file():
             there = ", ".join(sorted(path.name.removesuffix("_program.py") for path in PROGRAMS.glob("*_program.py")))
@@ -57,41 +57,43 @@ class AdaptedEnvironment(Component):
 
     async def open(self, task: Json) -> str:
         """Start a session; the process too, unless it runs."""
-        return str(await self._asked(ToolError, await self._here(), "open", task=task))
+        return str(await self._request(ToolError, await self._process(), "open", task=task))
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one of its tools."""
-        return str(await self._asked(ToolError, self._running, "call", session=session, name=name, arguments=arguments))
+        return str(
+            await self._request(ToolError, self._running, "call", session=session, name=name, arguments=arguments)
+        )
 
     async def begin(self, session: str, task: Json) -> Json | None:
         """The first turn; None if it takes no turns."""
-        turn = await self._asked(ToolError, self._running, "reset", session=session, task=task)
+        turn = await self._request(ToolError, self._running, "reset", session=session, task=task)
         return None if turn is None else reset_fields((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 
     async def advance(self, session: str, action: str) -> Json:
-        """The turn after what the model said."""
-        turn = await self._asked(ToolError, self._running, "step", session=session, action=action)
+        """The turn after an action of the model."""
+        turn = await self._request(ToolError, self._running, "step", session=session, action=action)
         return step_fields(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
-        """What the other project says it is worth."""
+        """The score of the other project."""
         fields = {"session": session, "task": task, "response": response}
-        score: Json = await self._asked(VerifyError, self._running, "verify", **fields)
+        score: Json = await self._request(VerifyError, self._running, "verify", **fields)
         return score
 
     async def close(self, session: str) -> None:
         """Forget the session; with its process it is gone already."""
         if self._running is not None and self._running.alive:
-            await self._asked(ToolError, self._running, "close", session=session)
+            await self._request(ToolError, self._running, "close", session=session)
 
     async def tools(self) -> list[Json]:
         """Its tools."""
-        tools: list[Json] = await self._asked(ToolError, await self._here(), "tools")
+        tools: list[Json] = await self._request(ToolError, await self._process(), "tools")
         return tools
 
     async def tasks(self, limit: int) -> list[Json]:
         """The first tasks of its data set."""
-        rows: list[Json] = await self._asked(ToolError, await self._here(), "tasks", limit=limit)
+        rows: list[Json] = await self._request(ToolError, await self._process(), "tasks", limit=limit)
         return rows
 
     async def deferrable(self) -> bool:
@@ -104,22 +106,22 @@ class AdaptedEnvironment(Component):
         if running is not None and running.loop is asyncio.get_running_loop():
             await running.close(grace_s=1.0)
 
-    async def _asked(
+    async def _request(
         self, kind: type[RolloutError], running: _AdapterProcess | None, operation: str, **fields: Any
     ) -> Any:
         """What the process answers. If it has ended, that is the fault of the tool or of the verifier."""
         if running is not None and running.alive:
             with suppress(EOFError):
                 return await running.answer(operation, fields)
-        raise kind(await self._ended(running))
+        raise kind(await self._ending(running))
 
-    async def _ended(self, running: _AdapterProcess | None) -> str:
+    async def _ending(self, running: _AdapterProcess | None) -> str:
         what = f"{self.adapter}:{self.package}: its process"
         if running is None:
             return f"{what} does not run"
         return mask_text(f"{what} ended: {await running.program.ended()}", secrets_in({"env": self.env}))
 
-    async def _here(self) -> _AdapterProcess:
+    async def _process(self) -> _AdapterProcess:
         """The process, started if there is none on this loop."""
         loop = asyncio.get_running_loop()
         if self._starting is None or self._starting[0] is not loop:
@@ -130,10 +132,10 @@ class AdaptedEnvironment(Component):
                 if running.alive:
                     return running
                 await running.close(grace_s=0.0)
-            self._running = await self._started()
+            self._running = await self._start()
             return self._running
 
-    async def _started(self) -> _AdapterProcess:
+    async def _start(self) -> _AdapterProcess:
         command = [self.python, str(self._program_file), self.package, json.dumps(self.arguments)]
         program = await start_program(command, env={**_inherited(), **self.env}, line_bytes=_LONGEST_ANSWER)
         what = f"{self.adapter}:{self.package} did not start"
@@ -190,7 +192,7 @@ class _AdapterProcess:
                 answer = json.loads(line)
                 waiting = self._waiting.get(answer["number"])
                 if waiting is None or waiting.done():
-                    continue  # nobody waits for it any more
+                    continue  # its caller was cancelled
                 if "error" in answer:
                     waiting.set_exception(_FAULTS[answer["kind"]](answer["error"]))
                 else:

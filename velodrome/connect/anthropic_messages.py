@@ -112,15 +112,15 @@ def _field(value: Any, name: str, where: str) -> str:
     return text
 
 
-def _asked(text: str) -> Json:
+def _input_text(text: str) -> Json:
     return {"type": "input_text", "text": text}
 
 
-def _asked_text(block: Json, where: str) -> list[Json]:
-    return [_asked(_field(block, "text", where))]
+def _input_texts(block: Json, where: str) -> list[Json]:
+    return [_input_text(_field(block, "text", where))]
 
 
-def _said_text(block: Json, where: str) -> list[Json]:
+def _output_texts(block: Json, where: str) -> list[Json]:
     return [{"type": "output_text", "text": _field(block, "text", where), "annotations": []}]
 
 
@@ -139,7 +139,7 @@ def _data_url(source: Any, where: str) -> str:
 
 
 def _document(block: Json, where: str) -> list[Json]:
-    """A file or a text, after its title and what the caller says about it."""
+    """A file or a text, after its title and its context."""
     where = f"{where}.source"
     source: Any = block.get("source")
     kind = _field(source, "type", where)
@@ -148,13 +148,13 @@ def _document(block: Json, where: str) -> list[Json]:
     elif kind == "url":
         parts = [{"type": "input_file", "file_url": _field(source, "url", where)}]
     elif kind == "text":
-        parts = [_asked(_field(source, "data", where))]
+        parts = [_input_text(_field(source, "data", where))]
     elif kind == "content":
         inner = _inner(source.get("content"), where)
-        parts = [_asked(inner)] if isinstance(inner, str) else inner
+        parts = [_input_text(inner)] if isinstance(inner, str) else inner
     else:
         raise ModelError(f"{where}: a document that is given by {kind!r:.40} is not here")
-    return [_asked(block[name]) for name in ("title", "context") if isinstance(block.get(name), str)] + parts
+    return [_input_text(block[name]) for name in ("title", "context") if isinstance(block.get(name), str)] + parts
 
 
 def _inner(content: Any, where: str) -> Any:
@@ -176,14 +176,14 @@ def _call(block: Json, where: str) -> Json:
 
 
 def _result(block: Json, where: str) -> Json:
-    """A tool's result. Responses has no flag for an error, so its text says that it is one."""
+    """A tool's result. Responses has no flag for an error, so its text begins with `error: `."""
     output = block.get("content")
     if output is None or output == []:
         output = ""
     elif not isinstance(output, str):
         output = _inner(output, where)
     if block.get("is_error") and not text_of(output).lower().startswith("error"):
-        output = f"error: {output}" if isinstance(output, str) else [_asked("error: "), *output]
+        output = f"error: {output}" if isinstance(output, str) else [_input_text("error: "), *output]
     return {"type": "function_call_output", "call_id": _field(block, "tool_use_id", where), "output": output}
 
 
@@ -200,9 +200,9 @@ def _redacted(block: Json, where: str) -> Json:
 
 # Role -> the blocks that are parts of its messages; other blocks -> whose they are, and the items they become.
 _PARTS: dict[str, dict[str, Callable[[Json, str], list[Json]]]] = {
-    "user": {"text": _asked_text, "image": _image, "document": _document},
-    "assistant": {"text": _said_text},
-    "system": {"text": _asked_text},
+    "user": {"text": _input_texts, "image": _image, "document": _document},
+    "assistant": {"text": _output_texts},
+    "system": {"text": _input_texts},
 }
 _ITEMS: dict[str, tuple[str, Callable[[Json, str], Json]]] = {
     "tool_use": ("assistant", _call),

@@ -29,7 +29,7 @@ async def answer(served: ServedModel, request: Request) -> Response:
         converted = await served.usable(request_from_messages(body))
     except ModelError as error:
         raise BadRequest(400, str(error)) from error
-    response = served.said(await served.answer(request, converted))
+    response = served.shown(await served.answer(request, converted))
     with blame(ModelError, "model"):
         made = message_from_response(response, converted, model=served.server)
         if not wants_stream:

@@ -1,8 +1,8 @@
 """An environment that is served by OpenEnv: one WebSocket per session, `reset` and `step`.
 
-What the model says becomes the action: a text if the action has one field that wants a text, a number if it wants a
-number, else the JSON object in the answer. An answer that is none is told to the model. The reward is the sum of the
-steps', or the last one.
+The model's answer becomes the action: a text if the action has one field that wants a text, a number if it wants a
+number, else the JSON object in the answer. The model reads why another answer is not an action. The reward is the sum
+of the steps', or the last one.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class OpenEnvEnvironment(TurnEnvironment):
 
     async def reset(self, task: Json, session: OpenEnvSession) -> tuple[str, Json]:
         """Begin an episode with the task's `reset`, such as `{"seed": 1}`."""
-        data = await self._said(session, {"type": "reset", "data": task.get("reset") or {}})
+        data = await self._exchange(session, {"type": "reset", "data": task.get("reset") or {}})
         return self._shown(data), {}
 
     async def step(self, action: str, session: OpenEnvSession) -> tuple[Any, ...]:
         """One action."""
-        data = await self._said(session, {"type": "step", "data": self.action_of(action, session.schema)})
+        data = await self._exchange(session, {"type": "step", "data": self.action_of(action, session.schema)})
         session.rewards.append(float(data.get("reward") or 0.0))
         earned = session.rewards[-1]
         if self.reward == "last":
@@ -102,7 +102,7 @@ class OpenEnvEnvironment(TurnEnvironment):
         return self._shown(data), earned, bool(data.get("done")), False, {}
 
     def action_of(self, text: str, schema: Json) -> Json:
-        """The action that an answer means; a ValueError tells the model what is wanted."""
+        """The action in an answer. A ValueError goes to the model and says what is expected."""
         name, kind = self.action_field or "", "string"
         if not name:
             name, kind = _only_field(schema)
@@ -122,8 +122,8 @@ class OpenEnvEnvironment(TurnEnvironment):
             raise ValueError(f"answer with a JSON object: {orjson.dumps(schema.get('properties', {})).decode()[:2000]}")
         return action
 
-    async def _said(self, session: OpenEnvSession, message: Json) -> Json:
-        """What the server answers. An action that it refuses is told to the model; any other error is its fault."""
+    async def _exchange(self, session: OpenEnvSession, message: Json) -> Json:
+        """The server's answer. The model reads why an action was refused; any other error is the server's fault."""
         what = message["type"]
         try:
             await session.socket.send_str(orjson.dumps(message).decode())

@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
 
 
 class Callers:
-    """Loopback by its own names, and whatever else is allowed: `hosts` by name, web `origins` in full."""
+    """Loopback by its own names, and what the config allows: `hosts` by name, web `origins` in full."""
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         self._hosts = frozenset(filter(None, (host_name(host) for host in hosts)))

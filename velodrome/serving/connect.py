@@ -215,9 +215,9 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
         and all(callable(getattr(thing, method, None)) for method in methods)
     ]
     if not classes and kind == RESOURCES and imports_nemo_gym(Path(str(module.__file__))):
-        theirs = wing("connect.nemo_gym.folder").folder_class(module)
-        if theirs is not None:
-            return theirs  # type: ignore[no-any-return]
+        owner = wing("connect.nemo_gym.folder").folder_class(module)
+        if owner is not None:
+            return owner  # type: ignore[no-any-return]
     if len(classes) != 1:
         what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
         wanted = _WANTED.get(kind, f"with the methods {', '.join(methods)}")

@@ -37,7 +37,7 @@ from velodrome.timing import spans
 REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
 _ROUTES = frozenset(("seed_session", "verify", "close_session", "aggregate_metrics"))  # a model may not call them
 _TURNS = frozenset(("reset", "step"))  # of a server that has turns
-_ECHOED = ("responses_create_params", "response")  # which other verifiers give back beside the score
+_ECHOED = ("responses_create_params", "response")  # which other verifiers return beside the score
 _MAX_NAME = 256
 _MAX_TARGETS = 1000  # models make up names
 ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
@@ -161,7 +161,7 @@ class HttpResources(RemoteServer):
     def __init__(self, url: str, token: str | None = None) -> None:
         super().__init__(url, token)
         self._about: Json | None = None
-        self._closes = True  # a server of somebody else may have no route for it
+        self._closes = True  # a foreign server may have no such route
 
     async def _report(self) -> Json:
         if self._about is None:
@@ -193,7 +193,7 @@ class HttpResources(RemoteServer):
         return _text(reply)
 
     async def begin(self, session: str, task: Json) -> Json | None:
-        """The first turn; None from a server that says nothing of turns."""
+        """The first turn; None from a server without turns."""
         if not (await self._report()).get("turns"):
             return None
         reply = await self._post("/reset", task, ToolError, ONCE, _cookie(session))
@@ -204,7 +204,7 @@ class HttpResources(RemoteServer):
         return read((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 
     async def advance(self, session: str, action: str | dict[str, str]) -> Json:
-        """The turn after what the model said."""
+        """The turn after an action of the model."""
         turn = decoded(
             await self._post("/step", {"action": well_formed(action)}, ToolError, ONCE, _cookie(session)), ToolError
         )
@@ -251,10 +251,10 @@ class HttpAgent(RemoteServer):
         result = decoded(reply, AgentError)
         if not isinstance(result.get("response"), dict):
             raise AgentError(f'{self.url}: the result has no "response" object')
-        # NeMo Gym's agents leave out fields of the task, and give every field that could have been asked for.
-        params, asked = result.get("responses_create_params"), task["responses_create_params"]
+        # NeMo Gym's agents leave out fields of the task, and return every field that a request can have.
+        params, requested = result.get("responses_create_params"), task["responses_create_params"]
         if isinstance(params, dict):
-            params = {name: value for name, value in params.items() if value is not None or name in asked}
+            params = {name: value for name, value in params.items() if value is not None or name in requested}
             result["responses_create_params"] = params
         return {**task, **_valid(result)}
 
@@ -267,13 +267,13 @@ class HttpAgent(RemoteServer):
 
 
 def _valid(score: Json) -> Json:
-    """A score, unless its environment says that it is none, as NeMo Gym's do when a judge failed: that is a fault."""
+    """The score. One that its environment marks as invalid, as NeMo Gym's do when a judge failed, is a VerifyError."""
     failure = score.get("failure_kind") or score.get("_ng_failure_class")
     if score.get("mask_sample") is True or score.get("_ng_failure_class"):
         reason = score.get("failure_reason") or score.get("_ng_failure_judge_error") or "it gives no reason"
         raise VerifyError(f"verify: its score is not valid ({failure or 'mask_sample'}): {reason}")
-    said = ("mask_sample", "failure_kind", "failure_reason")
-    return {name: value for name, value in score.items() if value or name not in said}
+    marks = ("mask_sample", "failure_kind", "failure_reason")
+    return {name: value for name, value in score.items() if value or name not in marks}
 
 
 def _cookie(session: str) -> dict[str, str]:

@@ -146,8 +146,8 @@ def _counted(tree: spans.Node) -> spans.Node:
 def graft(header: str, parent: Span) -> None:
     """Hang the spans of a header below an open span.
 
-    On one machine they are put where they were. A clock of another machine says nothing here, so its spans are centred
-    in what is open.
+    On one machine they keep their times. The clock of another machine is not comparable, so its spans are centred in
+    the open span.
     """
     try:
         head = orjson.loads(header)
@@ -161,13 +161,13 @@ def graft(header: str, parent: Span) -> None:
         there = spans.from_node(head["tree"], start, parent.clock)
         there.counts = {**(there.counts or {}), "pid": pid}
     except (orjson.JSONDecodeError, TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
-        return  # another program's header: nothing to learn from it
+        return  # not a header of ours
     parent.adopt(there)
 
 
 @cache
 def host() -> str:
-    """What two processes have in common that read the same monotonic clock."""
+    """The boot id: equal for processes that read the same monotonic clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):

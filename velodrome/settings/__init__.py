@@ -1,4 +1,4 @@
-"""Configuration: files < env.yaml < command line, merged once into one `Config` that nobody changes."""
+"""Configuration: files < env.yaml < command line, merged once into one `Config` that does not change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a configuration is once it is resolved, and the checks of its blocks.
 
-Values are plain dicts and lists that nobody changes, so they can be pickled and written as JSON. Each check adds a line
+Values are plain dicts and lists that do not change, so they can be pickled and written as JSON. Each check adds a line
 to the problems and continues, so the user sees every mistake at once.
 """
 
@@ -80,7 +80,7 @@ def keep_for_scoring(data: dict[str, Any]) -> None:
     """Take out of merged values, before they are resolved, what scoring saved rollouts does not need.
 
     An agent's block then only says which environment is its own. A model that nothing else names may be missing or half
-    written: nobody asks it.
+    written: it is not called.
     """
     blocks = {name: value for name, value in data.items() if is_block(value)}
     for block in blocks.values():

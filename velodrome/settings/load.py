@@ -79,7 +79,7 @@ def _layers(changes: Sequence[Change], config_paths: Sequence[str] | None, reade
 
 
 def _config_paths(changes: Sequence[Change], from_env: Any, problems: list[str]) -> tuple[Any, str]:
-    """The value of `config_paths`, and where it stands."""
+    """The value of `config_paths`, and its source."""
     paths, source = from_env, ENV_FILE
     for change in changes:
         if change.path[0] == "config_paths":

@@ -1,9 +1,9 @@
 """Keep secrets out of everything that is printed or written.
 
 A value is a secret when its name or its own form says so, or when it is before the `@` of a URL; once known, it is
-masked wherever it is. A name that looks like a secret is one, unless it is on the short list of names that are shown.
-Text is judged by its form: the prefixes that issuers give their keys, or letters and digits in no order. Every pattern
-is bounded, so that masking a megabyte takes time in proportion to it.
+masked wherever it is. A name that looks like a secret's is taken for one, unless it is on a short list of names that
+are shown. Text is judged by its form: the prefixes that issuers give their keys, or letters and digits in no order.
+Every pattern is bounded, so that masking a megabyte takes time in proportion to it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SHOWN_KEYS = frozenset(
 )  # fmt: skip
 _TOKEN = re.compile(r"token(?!s|i[sz]|_(?:id|ids|count|limit|budget|type|index|logprob))")
 _VOCABULARY = re.compile(r"(?:bos|eos|pad|unk|sep|cls|mask|stop|image|think)_?token$|^per_token|(?:num|max|min)_token")
-# Many tokens are a count, and are shown, where a word before them says so or none does.
+# `tokens` after one of these words, or after none, is a count, which is shown.
 _COUNTED = frozenset(
     ("accepted", "added", "audio", "batch", "cached", "completion", "context", "generated", "image", "input",
      "limit", "max", "mean", "min", "n", "new", "num", "output", "per", "predicted", "prompt", "reasoning", "rejected",
@@ -91,8 +91,8 @@ class _State(NamedTuple):
     """What is known of a value from the keys above it."""
 
     hidden: bool = False  # it is a secret
-    made_up: bool = False  # it is the value of a header that is not a usual one, which is there to let somebody in
-    names: bool = False  # its keys are names of implementations: they do not say that their settings are secret
+    made_up: bool = False  # it is the value of an unusual header, which may be a credential
+    names: bool = False  # its keys are names of implementations, which make no setting secret
     headers: bool = False  # its keys are names of headers
 
     def below(self, key: str, value: Any) -> _State:

@@ -1,6 +1,6 @@
 """The command line, in Hydra's override grammar: `+a.b=c`, `a.b=c`, `++a.b=c` set a value, `~a.b` removes one.
 
-A configuration holds one value a key, so what Hydra would sweep over is a mistake here.
+A configuration holds one value per key, so what Hydra would sweep over is a mistake here.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class AsgiApp:
         if self._life is not None:
             await asyncio.wait([self._life])
             if not self._life.cancelled():
-                self._life.exception()  # read, so that asyncio does not report it: all that was asked is answered
+                self._life.exception()  # read, so that asyncio does not report it: every request has its answer
 
     async def _live(self, started: asyncio.Future[Any]) -> None:
         """What the app does at its start and at its end, in a task of its own."""

@@ -68,7 +68,7 @@ class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
 
 
 class ServerClient(BaseModel):
-    """Asks other servers by name. The one that a folder is given here asks the models that its block refers to."""
+    """Calls other servers by name. A folder here gets one that calls the models of its block."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -193,7 +193,7 @@ async def raise_for_status(response: Any) -> None:
 
 
 class JudgeError(Exception):
-    """A judge could not be asked."""
+    """A judge gave no answer."""
 
 
 async def reraise_judge_errors(call: Awaitable[Any]) -> Any:

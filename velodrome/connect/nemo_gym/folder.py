@@ -1,7 +1,7 @@
 """A resources-server folder of NeMo Gym as an environment, in this process.
 
-Its class makes a FastAPI app, and the app is asked as a server would be: the same routes, bodies and cookies, so the
-answers are those of the server.
+Its class makes a FastAPI app, and requests go to the app as they would to a server: the same routes, bodies and
+cookies, so the answers are those of the server.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FolderEnvironment(HttpResources):
             try:
                 async with asyncio.timeout(policy.timeout_s):
                     answer = await self._app.post(route, orjson.dumps(body), headers)
-            except ModelError as error:  # of a model that this code asked, not of the one that is being scored
+            except ModelError as error:  # of a judge, not of the model that is being scored
                 failed = kind(f"{name}: {error}")
                 failed.away = error.away
                 raise failed from error
@@ -76,7 +76,7 @@ class FolderEnvironment(HttpResources):
         raise failure_of(refused, kind) from refused
 
     async def _get(self, route: str, kind: type[RolloutError]) -> Any:
-        """Nothing: such a server tells nothing of itself."""
+        """Nothing: such a server has no route that describes it."""
 
     async def deferrable(self) -> bool:
         """Whether `verify` can run later, as the config class says; else not if it reads the request's session."""
@@ -90,7 +90,7 @@ class FolderEnvironment(HttpResources):
 
 
 def linked_client(base: type[Any], models: Mapping[str, Any]) -> Any:
-    """A `ServerClient` of theirs that asks live models, by the setting that refers to them."""
+    """A `ServerClient` of NeMo Gym that calls live models, by the setting that refers to them."""
 
     class LinkedClient(base):  # type: ignore[misc]  # theirs, or ours that stands in
         async def post(self, server_name: str, url_path: str, **options: Any) -> AsgiAnswer:
@@ -98,13 +98,13 @@ def linked_client(base: type[Any], models: Mapping[str, Any]) -> Any:
                 raise ValueError(f"no model {server_name!r}; the block refers to: {', '.join(models) or 'none'}")
             body = options.get("json")
             body = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else body
-            answer = await _asked(models[server_name], url_path, body or {})
+            answer = await _ask_model(models[server_name], url_path, body or {})
             return AsgiAnswer(200, orjson.dumps(answer), CIMultiDictProxy(CIMultiDict()))
 
     return LinkedClient.model_construct(head_server_config=None, global_config_dict={})
 
 
-async def _asked(model: Any, route: str, body: Json) -> Json:
+async def _ask_model(model: Any, route: str, body: Json) -> Json:
     if route == "/v1/responses":
         return complete(await model.respond(body), body)
     if route == "/v1/chat/completions":
@@ -130,7 +130,7 @@ def _find_files(config: BaseModel, folder: Path) -> None:
 
 
 def folder_class(module: ModuleType) -> type[FolderEnvironment] | None:
-    """The environment that a module of theirs defines; None if it defines no server."""
+    """The environment that a module of NeMo Gym's shape defines; None if it defines no server."""
     servers = [
         thing
         for name, thing in vars(module).items()

@@ -68,7 +68,7 @@ def uses_nemo_gym(entry: Path) -> bool:
 
 
 def folder_problems(entry: Path) -> list[str]:
-    """A line for everything that keeps this `app.py` of theirs from running here, with the way out."""
+    """A line for each thing that keeps this `app.py` from running here, with the way out."""
     absent = [name for name in ("fastapi", "itsdangerous") if importlib.util.find_spec(name) is None]
     if absent:
         return [f"{entry}: a server of NeMo Gym's shape needs {' and '.join(absent)}: {EXTRA}"]

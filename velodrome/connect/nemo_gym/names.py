@@ -66,7 +66,7 @@ def _module(name: str, values: dict[str, Any]) -> ModuleType:
 
 
 def _uncomputed(name: str) -> Any:
-    """Their metrics over many rollouts, which nothing here asks a folder for: velo metrics computes ours."""
+    """A metric over many rollouts. Nothing here calls it: velo metrics computes ours."""
 
     def fail(*_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(f"{PACKAGE}.reward_profile.{name} needs the nemo-gym package; see velo metrics")

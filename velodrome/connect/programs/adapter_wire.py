@@ -29,7 +29,7 @@ class AdapterFault(Exception):
 
 
 class Adapter:
-    """What a program fills in. A session is whatever `open` returns."""
+    """What a program implements. A session is the object that `open` returns."""
 
     turns = False
 
@@ -53,7 +53,7 @@ class Adapter:
         return {"observation": None, "info": {}}
 
     async def step(self, session: Any, action: str) -> Json:
-        """The turn after what the model said."""
+        """The turn after an action of the model."""
         raise NotImplementedError
 
     async def verify(self, session: Any, task: Json, response: Json) -> Json:

@@ -128,7 +128,7 @@ class TasksetAdapter(Adapter):
         return {"task": made, "state": state, "tools": tools}
 
     async def call(self, session: Json, name: str, arguments: Any) -> str:
-        """A tool of a toolset; what it refuses is told to the model."""
+        """A tool of a toolset; the model reads why a call was refused."""
         if name not in session["tools"]:
             return f'error: there is no tool "{name}"; there are: {", ".join(session["tools"])}'
         server, tool = session["tools"][name]
@@ -142,15 +142,15 @@ class TasksetAdapter(Adapter):
         return f"error: {text}" if getattr(result, "is_error", False) else text
 
     async def verify(self, session: Json, task: Json, response: Json) -> Json:
-        """The task's rewards and metrics over a trace of what was said."""
+        """The task's rewards and metrics over a trace of the conversation."""
         made, vf = session["task"], self.vf
         described = vf.TraceTask(type=type(made).__name__, data=made.data, key=made.key, hash=made.hash)
         trace = vf.Trace(task=described, agent=vf.AgentInfo(config=vf.AgentConfig()), state=session["state"])
-        said = [
+        messages = [
             *((each, False) for each in self._prompt(made.data)),
             *((each, each["role"] == "assistant") for each in chat_messages(response.get("output") or [])),
         ]
-        for at, (message, sampled) in enumerate(said):
+        for at, (message, sampled) in enumerate(messages):
             node = {"parent": at - 1 if at else None, "message": message, "sampled": sampled}
             trace.nodes.append(vf.MessageNode.model_validate(node))
         trace.is_completed = trace.ok = True
@@ -191,7 +191,7 @@ class EnvironmentAdapter(Adapter):
 
     def _row(self, at: int, row: Json) -> Json:
         prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
-        # Where the environment takes turns, it says the first word itself.
+        # An environment that takes turns begins the conversation itself.
         params = {"input": [] if self.turns else [as_item(dict(message)) for message in prompt]}
         return {"id": str(row.get("example_id", at)), "responses_create_params": params, ROW: row}
 
@@ -228,8 +228,8 @@ class EnvironmentAdapter(Adapter):
         return {"observation": [as_item(message.model_dump()) for message in session["prompt"]], "info": {}}
 
     async def step(self, session: Any, action: str) -> Json:
-        """What the environment says to an answer, until one of its stop conditions holds."""
-        self._said(session, [self.types.AssistantMessage(role="assistant", content=action)])
+        """The environment's reply to an answer, until one of its stop conditions holds."""
+        self._add_step(session, [self.types.AssistantMessage(role="assistant", content=action)])
         over = await self.environment.is_completed(session)
         messages: list[Json] = []
         if not over:
@@ -256,8 +256,8 @@ class EnvironmentAdapter(Adapter):
             return list(session["prompt"])
         return [*session["trajectory"][-1]["prompt"], *session["trajectory"][-1]["completion"]]
 
-    def _said(self, session: Any, completion: list[Any]) -> None:
-        """One step of the trajectory: what the model was asked, and what it said."""
+    def _add_step(self, session: Any, completion: list[Any]) -> None:
+        """Add one step of the trajectory: the prompt and the completion."""
         session["trajectory"].append(
             {
                 "prompt": session.get("adapter_prompt") or list(session["prompt"]),
@@ -281,7 +281,7 @@ class EnvironmentAdapter(Adapter):
             for at, message in enumerate(completion):
                 if message.role == "assistant":
                     session["adapter_prompt"] = [*session["prompt"], *completion[:at]]
-                    self._said(session, [message])
+                    self._add_step(session, [message])
             session["completion"] = completion
         session["timing"].generation.end = time.time()
         session["is_completed"] = True

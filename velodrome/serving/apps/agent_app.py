@@ -1,7 +1,7 @@
 """The routes of an agent: `/run` takes a task to its score; the others continue one conversation, as with a model.
 
 `/v1/responses` shows the agent's own tool calls and their results as items. In chat and in Anthropic's messages a call
-is a request to the caller, so there the answer is what the agent said last.
+is a request to the caller, so there the answer is the agent's last turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def agent_routes(server: str, agent: Agent) -> list[Route]:
     model = AgentModel(agent, server)
     return [
         post("/run", timed(server, run, always=True)),
-        *model_routes(ServedModel(server, model, partial(_check, agent), last_said)),
+        *model_routes(ServedModel(server, model, partial(_check, agent), last_turn)),
         AGGREGATE,
     ]
 
@@ -55,7 +55,7 @@ async def _check(agent: Agent, request: Json) -> None:
 
 
 async def _check_tools(agent: Agent, tools: list[Json]) -> None:
-    """A tool that the environment has may be offered alone; another cannot run. Not every agent tells its tools."""
+    """A tool that the environment has may be offered alone; another cannot run. Not every agent lists its tools."""
     environment = getattr(agent, "environment", None)
     if not isinstance(environment, Resources):
         return
@@ -88,7 +88,7 @@ class AgentModel:
         """The agent belongs to the server."""
 
 
-def last_said(response: Json) -> Json:
+def last_turn(response: Json) -> Json:
     """A Response of an agent with the texts and the reasoning of its last turn alone."""
     output: list[Json] = []
     for item in response["output"]:

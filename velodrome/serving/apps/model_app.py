@@ -43,14 +43,14 @@ def check_flaw(request: Json, conversation: str = "input") -> None:
 class ServedModel:
     """What a server answers with, in any dialect.
 
-    `said` is what of an answer is shown where a tool call is a request to the caller. `check` refuses a request that
+    `shown` is the part of an answer that chat and messages show. `check` refuses a request that
     cannot be used.
     """
 
     server: str
     model: Model
     check: Callable[[Json], Awaitable[None]] = check_request
-    said: Callable[[Json], Json] = lambda response: response
+    shown: Callable[[Json], Json] = lambda response: response
 
     async def usable(self, request: Json) -> Json:
         """The checked request. The server's own name, like none, means the model of the config."""
@@ -95,7 +95,7 @@ class ServedModel:
             converted = await self.usable(responses_request(body))
         except ModelError as error:
             raise BadRequest(400, str(error)) from error
-        response = self.said(await self.answer(request, converted))
+        response = self.shown(await self.answer(request, converted))
         with blame(ModelError, "model"):
             completion = chat_from_response(response)
             return chat_stream(completion, counted=counted) if wants_stream else json_response(completion)

@@ -2,7 +2,7 @@
 
 A session lives in the worker that opened it. Its cookie is signed and holds a handle and that worker; a request that
 reached another worker is passed on, so any number of workers can share one port. The worker's own name is new at every
-start, so a cookie from before a crash never means somebody else's session.
+start, so a cookie from before a crash never opens another session.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ async def read_json(request: Request) -> Json:
 
 
 async def read_any(request: Request) -> Any:
-    """The body as JSON, whatever it holds: bounded in size and in time."""
+    """The body as any JSON value: bounded in size and in time."""
     return _parsed(await _read_body(request))
 
 

@@ -116,7 +116,7 @@ def _direct(routes: Sequence[Route], tools: Sequence[Json]) -> Direct:
 
 
 class Guard:
-    """The one middleware: refuse strangers, continue the caller's trace, answer errors as JSON, count the request."""
+    """The one middleware: check the caller, continue its trace, answer errors as JSON, count the request."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, measures: Measures, direct: Direct) -> None:
         self._app = app
@@ -194,7 +194,7 @@ class Guard:
 
 
 def error_response(error: VelodromeError, limits: RequestLimits) -> Response:
-    """An error of ours as an answer: masked, and logged if it is a fault of the component."""
+    """A VelodromeError as an answer: masked, and logged if it is a fault of the component."""
     if isinstance(error, RolloutError):
         log_fault(error, limits.secrets, whole=limits.tracebacks)
         body = wire.error_body(error, limits.secrets)
@@ -203,11 +203,11 @@ def error_response(error: VelodromeError, limits: RequestLimits) -> Response:
 
 
 def _no_route(scope: Scope, error: HTTPException) -> Response:
-    asked = f"{scope['method']} {scope['path']}"
+    request = f"{scope['method']} {scope['path']}"
     if error.status_code != _NOT_ALLOWED:
-        return plain_response(error.status_code, f"{asked}: no such route")
+        return plain_response(error.status_code, f"{request}: no such route")
     methods = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-    return plain_response(_NOT_ALLOWED, f"{asked}: only with {methods}", headers={"Allow": methods})
+    return plain_response(_NOT_ALLOWED, f"{request}: only with {methods}", headers={"Allow": methods})
 
 
 def _in_messages_shape(error: Response) -> Response:

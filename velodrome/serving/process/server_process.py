@@ -47,7 +47,7 @@ class Backoff:
 
 @dataclass(eq=False)
 class ServerProcess:
-    """The process and its fate. `changed` is called at every change, `say` with a line for the user."""
+    """One worker process over all its restarts. `changed` is called at every change, `say` with a line for the user."""
 
     label: str
     log: Path
@@ -69,7 +69,7 @@ class ServerProcess:
     _log_start: int = 0
     _stopping: bool = False
     _restarting: bool = False
-    _hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def live(self) -> None:
         """Start it, and again whenever it ends, until `stop`. `ready` reports the first start, which must succeed."""
@@ -91,18 +91,18 @@ class ServerProcess:
             if self._stopping:
                 return
             self._restarting = False
-            self._hurry.clear()
+            self._wake.clear()
             self.restarts += 1
 
     def restart(self) -> None:
         self._restarting = True
-        self._hurry.set()
+        self._wake.set()
         self._terminate()
 
     def stop(self, *, now: bool = False) -> None:
         """Let it finish what is in flight and end; `now` ends it and everything it started at once."""
         self._stopping = True
-        self._hurry.set()
+        self._wake.set()
         if now:
             self._kill()
         else:
@@ -114,7 +114,7 @@ class ServerProcess:
             self._child.send(data)
 
     def _report(self, failure: InputError | ServerError | None) -> None:
-        """How a start went: the first to whoever waits for it, a later one to the user."""
+        """Report the result of a start: of the first through `ready`, of a later one to the user."""
         if failure is not None and not self._stopping and not self._restarting:
             self._become("failed")
         if self.restarts == 0:
@@ -133,7 +133,7 @@ class ServerProcess:
         when = " as requested" if self._restarting else f" in {delay_s:g} s"
         self.say(f"{self.label}: ended ({self.last_exit}); starting again{when}; log: {self.log}")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), delay_s)
+            await asyncio.wait_for(self._wake.wait(), delay_s)
 
     async def _start(self) -> InputError | ServerError | None:
         """Start it and wait until it is ready; what went wrong, or None."""

@@ -104,7 +104,7 @@ class Supervisor:
         self._token = server_token(config.settings)
         self._profiles = options.profile_folder()
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._kill_now = asyncio.Event()
         self._interrupted = False
 
     async def run(self, *, while_up: Callable[[Supervisor], Any] | None = None) -> None:
@@ -138,7 +138,7 @@ class Supervisor:
     def interrupt(self) -> None:
         """Ctrl-C. The first one stops as `stop` does, also if that was called before; the second ends it at once."""
         if self._interrupted:
-            self._hurry.set()
+            self._kill_now.set()
         self._interrupted = True
         self.stop()
 
@@ -219,7 +219,7 @@ class Supervisor:
                 environment=environment,
                 options=self.options,
                 brief=partial(self._brief, server, index),
-                changed=self._tell_head,
+                changed=self._report_to_head,
                 say=self._say,
             )
             server.children.append(child)
@@ -271,22 +271,22 @@ class Supervisor:
         hidden = {secret for secret in config_secrets(self.config) if len(secret) >= MIN_INSIDE}
         return {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE and value not in hidden}
 
-    def _tell_head(self) -> None:
+    def _report_to_head(self) -> None:
         for child in self.servers[HEAD].children:
             child.send(orjson.dumps([server.report() for server in self.servers.values()]))
 
     async def _end(self) -> None:
         """Agents before what they call, so that what is in flight can finish; all within the time, or killed."""
         deadline = time.monotonic() + self.options.drain_s + _KILL_AFTER_S
-        hurry: asyncio.Future[Any] = asyncio.ensure_future(self._hurry.wait())
+        kill_now: asyncio.Future[Any] = asyncio.ensure_future(self._kill_now.wait())
         for kind in (AGENTS, RESOURCES, MODELS, HEAD):
             group = [server for server in self.servers.values() if server.instance.kind == kind]
             for server in group:
                 server.stop()
             ended: asyncio.Future[Any] = asyncio.gather(*(life for server in group for life in server.lives))
             left_s = max(deadline - time.monotonic(), 0.0)
-            await asyncio.wait({ended, hurry}, return_when=asyncio.FIRST_COMPLETED, timeout=left_s)
-        hurry.cancel()
+            await asyncio.wait({ended, kill_now}, return_when=asyncio.FIRST_COMPLETED, timeout=left_s)
+        kill_now.cancel()
         for server in self.servers.values():
             for child in server.children:
                 child.stop(now=True)
