@@ -27,15 +27,13 @@ _METRICS = (
     *("compute_pass_majority_metrics", "highest_k_metrics", "compute_subset_metrics", "add_avg_sample_std_dev"),
     "compute_aggregate_metrics",
 )
-MODULES = {
-    "base_resources_server": _EVERYTHING,
-    "openai_utils": _EVERYTHING,
-    "config_types": _EVERYTHING,
-    "server_utils": _EVERYTHING,
-    "global_config": _EVERYTHING,
-    "prompt": _EVERYTHING,
-    "judge": _EVERYTHING,
-}
+MODULES = dict.fromkeys(
+    (
+        *("base_resources_server", "openai_utils", "config_types", "server_utils"),
+        *("global_config", "prompt", "judge"),
+    ),
+    _EVERYTHING,
+)
 
 
 def is_installed() -> bool:

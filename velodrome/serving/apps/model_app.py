@@ -43,8 +43,7 @@ def check_flaw(request: Json, conversation: str = "input") -> None:
 class ServedModel:
     """What a server answers with, in any dialect.
 
-    `shown` is the part of an answer that chat and messages show. `check` refuses a request that
-    cannot be used.
+    `shown` is the part of an answer that chat and messages show. `check` refuses a request that cannot be used.
     """
 
     server: str
@@ -72,7 +71,9 @@ class ServedModel:
         await self.usable(body)
         if wants_stream:
             return await streamed_response(request, self.model, body, self.server)
-        return json_response(await self.answer(request, body))
+        response = await self.answer(request, body)
+        with blame(ModelError, "model"):
+            return json_response(response)
 
     async def answer(self, request: Request, body: Json) -> Json:
         """The model's whole answer to a Responses request."""
