@@ -68,7 +68,7 @@ async def server_app(
     background: Background = nullcontext
     tools: list[dict[str, Any]] = []
     if status.kind == MODELS:
-        routes = model_routes(ServedModel(status.name, component, component))
+        routes = model_routes(ServedModel(status.name, component))
     elif status.kind == AGENTS:
         status.extra["deferrable"] = await component.deferrable()
         routes = agent_routes(status.name, component)
