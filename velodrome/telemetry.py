@@ -138,12 +138,8 @@ class Encoder:
         for first in attempts:
             request = self._service.ExportTraceServiceRequest()
             group = request.resource_spans.add()
-            resource = {
-                "service.name": "velodrome",
-                "service.version": version("velodrome"),
-                "process.pid": os.getpid(),
-            }
-            _describe(group.resource.attributes, resource)
+            _describe(group.resource.attributes, {"service.name": "velodrome", "service.version": version("velodrome")})
+            _describe(group.resource.attributes, {"process.pid": os.getpid()})
             scope = group.scope_spans.add()
             scope.scope.name = "velodrome"
             self._add_attempt(scope.spans, first)
