@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import os
 import sys
 import tempfile
 import time
@@ -48,8 +49,14 @@ def one(way: str, tasks: int) -> Json:
 
 def run(rounds: int, say: Callable[[str], None]) -> Json:
     """Microseconds per rollout, and rollouts per second, for each way."""
+    from tests.support.ray_nodes import ray_nodes
+
     results: dict[str, list[Json]] = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ray_nodes() as cluster:
+        for _ in range(2):
+            cluster.add()
+        os.environ |= {name: value for name, value in cluster.environ.items() if name.startswith("RAY_")}
+        os.environ["RAY_ADDRESS"] = cluster.address
         for turn in range(rounds):
             for way in list(WAYS)[:: -1 if turn % 2 else 1]:
                 short, long = (measure("ray_overhead", "--one", way, "--tasks", n, cwd=Path(folder)) for n in LENGTHS)

@@ -14,7 +14,7 @@ import uvloop
 from benchmarks import workload
 from benchmarks.summary import Json, spread
 from velodrome.cli.collect import rare_garbage_collection
-from velodrome.collector.account import Surroundings, account
+from velodrome.collector.account import account
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.readings import Readings
@@ -27,7 +27,7 @@ _TREES = 5_000
 ROW: Json = {"reward": 1.0}
 UNTIMED: Json = {"total_s": 0.0}
 _ROUNDS = 9
-AROUND = Surroundings(16, 16, 0.00004, 0.5, 0.001)
+AROUND: Json = {"in_flight": 16, "limit": 16, "write_s": 0.00004, "cpu": 0.5, "lag_s": 0.001}
 READERS = [Readings("rollouts.jsonl", by_task=False, profiled=profiled) for profiled in (False, True)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timing.made_spans import Clock
-from velodrome.collector.account import Surroundings, account, timing
+from velodrome.collector.account import account, timing
 from velodrome.timing.spans import Span, root, span, tally
 
 
@@ -132,16 +132,9 @@ def test_a_tree_of_too_many_spans_is_folded_by_name_and_says_how_many_they_were(
     assert (result["model_s"], result["tools_s"], result["model_calls"]) == (500.0, 1000.0, 500)
 
 
-@pytest.mark.parametrize(
-    ("around", "added"),
-    [
-        (None, {}),
-        (
-            Surroundings(3, 16, write_s=0.00004, cpu=0.25, lag_s=0.001),
-            {"in_flight": 3, "limit": 16, "write_s": 0.00004, "cpu": 0.25, "lag_s": 0.001},
-        ),
-    ],
-)
-def test_what_surrounded_a_rollout_stands_beside_its_parts(around: Surroundings | None, added: dict[str, float]):
+def test_what_surrounded_a_rollout_is_beside_its_parts_and_a_change_of_the_limit_in_one_row_only():
     spans = made([["model", 3.0, []]], Clock())
-    assert account(spans, around) == timing(spans) | added
+    around = {"in_flight": 3, "limit": 16, "pace": [[8, 16, "try more"]]}
+    assert account(spans, around) == timing(spans) | {"in_flight": 3, "limit": 16, "pace": [[8, 16, "try more"]]}
+    assert account(spans, around) == timing(spans) | {"in_flight": 3, "limit": 16}
+    assert account(spans, None) == timing(spans)

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 import velodrome as velo
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt, Failed
 from velodrome.collector.pace import Auto, Fixed, Pacing
 from velodrome.collector.plan import Job
@@ -62,11 +61,12 @@ def paced(report: Any, pace: Any = None) -> tuple[int, list[tuple[int, int, str]
 
     async def main() -> tuple[int, list[tuple[int, int, str]]]:
         async with Scope() as call:
-            executor, around = Idle(), Surroundings()
-            pacing = Pacing(pace or Auto(start=100), executor, around)  # type: ignore[arg-type]
+            executor: Any = Idle()
+            around: dict[str, Any] = {}
+            pacing = Pacing(pace or Auto(start=100), executor, around)
             report(pacing, call)
             pacing.apply()
-            return executor.limit, around.decisions
+            return executor.limit, around.get("pace", [])
 
     return asyncio.run(main())
 

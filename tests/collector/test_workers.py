@@ -70,6 +70,7 @@ def test_a_component_that_cannot_be_sent_to_a_worker_or_made_there_is_reported_a
         agent = velo.SimpleAgent(model=model, environment=environment)
         with pytest.raises(InputError, match=problem):
             collect(tasks(3), agent, out=tmp_path / "r.jsonl", workers=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Counted(velo.ScriptedModel):

@@ -22,6 +22,23 @@ from velodrome.records.jsonl import read_lines
 COMMAND = (
     "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=rollouts.jsonl +num_samples_in_parallel=6"
 )
+GATED = """
+import asyncio
+from pathlib import Path
+
+import velodrome as velo
+
+
+class Gated(velo.Environment):
+    @velo.tool
+    def calculator(self, expression: str) -> str:
+        return "36"
+
+    async def verify(self, task, response):
+        while int(task["id"].removeprefix("task-")) >= LAST and not Path("open").exists():
+            await asyncio.sleep(0.01)
+        return {"reward": 1.0}
+"""
 ACCOUNT = re.compile(r"requested (\d+) = kept (\d+) \+ failed (\d+)(?: \+ (\d+) not run.*)?  ->  (\S+)$", re.MULTILINE)
 TASKS = 150
 
@@ -41,7 +58,7 @@ class Ended:
 
 
 def disturbed(workplace: Any, command: str, change: Callable[[Path], None], chance: random.Random) -> Ended:
-    """Run a collection, and make the change at a random moment after its first rollout."""
+    """Run a collection, and make the change at a random moment after its first rollout; its last ones wait for it."""
     output = PACKED if PACKED in command else OUTPUT
     size = workplace.size_of(output)
     process = workplace.start(command)
@@ -49,6 +66,7 @@ def disturbed(workplace: Any, command: str, change: Callable[[Path], None], chan
     time.sleep(chance.random() * 0.4)  # the random moment itself, not a wait for something
     assert process.poll() is None, process.communicate()[1]
     change(workplace.folder)
+    workplace.write("open", "")
     _, stderr = process.communicate(timeout=DEADLINE_S)
     return Ended(process.returncode, stderr)
 
@@ -156,6 +174,7 @@ def test_whatever_is_changed_under_a_run_what_is_claimed_is_in_the_file(
 ) -> None:
     """Every second collection is a resumed one."""
     workplace.scripted()
+    workplace.environment("gated", GATED.replace("LAST", str(TASKS - 6)))
     workplace.calculating(latency_s=0.02, faults="{kind: status, status: 400, every: 9}")
     workplace.tasks("tasks.jsonl", TASKS)
     fresh, resumed = tmp_path / "fresh", tmp_path / "resumed"

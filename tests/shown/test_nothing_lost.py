@@ -253,9 +253,13 @@ def test_a_verifier_that_swallows_cancellation_cannot_keep_the_process(workplace
     workplace.model("answers: [hi]")
     workplace.tasks("tasks.jsonl", 20)
 
-    done = workplace.run(f"{COLLECT} +max_wall_s=1 +drain_s=0.5")
+    process = workplace.start(f"{COLLECT} +sigterm_drain_s=0.2")
+    while not workplace.size_of("rollouts.jsonl") or len(workplace.keys()) < 19:
+        workplace.wait_for_bytes("rollouts.jsonl", process, workplace.size_of("rollouts.jsonl"))
+    process.terminate()
+    _, stderr = process.communicate(timeout=DEADLINE_S)
 
-    assert done.returncode == 4, done.stderr
-    assert "requested 20 = kept 19 + failed 0 + 1 not run" in done.stderr
-    assert "would not end when they were cancelled" in done.stderr
+    assert process.returncode == 143, stderr
+    assert "requested 20 = kept 19 + failed 0 + 1 not run" in stderr
+    assert "would not end when they were cancelled" in stderr
     assert sorted(workplace.keys()) == sorted(set(numbered(20)) - {"task-0/0"})

@@ -1,14 +1,11 @@
-"""`+executor=ray`: the same rollouts, each once, whatever is killed; no traces of Ray.
-
-Where things go wrong in other ways, see test_ray_corners.py.
-"""
+"""`+executor=ray`: the same rollouts, each once, whatever is killed; no traces of Ray."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
-import tempfile
 import time
 from contextlib import suppress
 from typing import Any
@@ -17,7 +14,9 @@ import pytest
 
 from tests.shown.conftest import content
 from tests.support.patience import DEADLINE_S
-from tests.support.ray_nodes import RayNodes, processes_of
+from tests.support.ray_nodes import RayNodes
+from velodrome.collector.executors.frames import read_frame_from_worker
+from velodrome.executors.ray import RolloutActor
 
 COLLECT = (
     "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT +num_samples_in_parallel=8"
@@ -32,26 +31,6 @@ def on(nodes: RayNodes, workplace: Any) -> str:
     names = [name for name in nodes.environ if name.startswith("RAY_")]
     workplace.environ.update({name: nodes.environ[name] for name in names})
     return f" +executor=ray +ray_address={nodes.address}"
-
-
-@pytest.mark.alone
-def test_a_cluster_started_here_makes_the_same_rollouts_and_leaves_no_process_and_no_noise(own: Any) -> None:
-    own.tasks("tasks.jsonl", 40)
-    own.environ["RAY_MARK_OF_THIS_TEST"] = str(own.folder)
-    assert own.run(COLLECT.replace("OUT", "calm.jsonl")).returncode == 0
-
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as own.environ["RAY_TMPDIR"]:
-        done = own.run(COLLECT.replace("OUT", "rollouts.jsonl") + " +executor=ray +ray_actors=2")
-
-    assert done.returncode == 0, done.stderr
-    assert content(own.rows()) == content(own.rows("calm.jsonl"))
-    assert done.stdout.startswith("{")
-    assert "ray" not in done.stderr.lower()
-    assert list((own.folder / "home").iterdir()) == []
-    deadline = time.monotonic() + DEADLINE_S
-    while (left := processes_of(str(own.folder))) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
 
 
 @pytest.mark.alone
@@ -82,6 +61,7 @@ def test_kills_of_actors_of_a_node_and_of_the_driver_leave_what_an_undisturbed_r
             break
 
     assert left == []
+    assert list((own.folder / "home").iterdir()) == []
     assert content(own.rows()) == content(own.rows("calm.jsonl"))
     failed = own.folder / "rollouts.failures.jsonl"
     failures = own.rows(failed.name) if failed.exists() else []
@@ -119,3 +99,12 @@ def test_without_ray_it_is_one_clear_line_and_nothing_else_imports_it(own: Any) 
 
     refused(own, " +executor=ray", "ray is not installed", "velodrome[ray]")
     assert own.run(COLLECT.replace("OUT", "rollouts.jsonl") + " +num_workers=2").returncode == 0
+
+
+def test_a_node_with_another_velodrome_refuses_the_work() -> None:
+    async def answers() -> list[Any]:
+        return [frames async for frames in RolloutActor().run("0.0.1", None, b"")]  # type: ignore[arg-type]
+
+    [[frame]] = asyncio.run(answers())
+    header, _ = read_frame_from_worker(frame)
+    assert "but 0.0.1 is here" in header["refused"][0]

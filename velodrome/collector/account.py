@@ -6,7 +6,6 @@ their own: they are taken out of the part they happened in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from velodrome.records.row_times import waits_below
@@ -18,45 +17,14 @@ Json = dict[str, Any]
 _NONE = {"queue_s": 0, "session_s": 0, "model_s": 0, "tools_s": 0, "verify_s": 0}
 _FIELDS = {name: f"{name}_s" for name in ("queue", "session", "model", "tools", "verify", "backoff", "connection")}
 _FAMILIES = {"tool": "tools_s", "limit": "queue_s", "endpoint": "model_s"}  # `tool:<name>`, …
-_LEAST_READ_S = 1e-4
 
 
-@dataclass(slots=True)
-class Surroundings:
-    """What goes on around a rollout. It is written into the row, so that the file alone can explain it."""
-
-    in_flight: int = 0
-    limit: int = 0
-    read_s: float = 0.0  # of tasks, since the row before
-    write_s: float | None = None  # of the line before; a line cannot tell how long it took itself to write
-    cpu: float | None = None  # share of one core, of late
-    lag_s: float | None = None  # the event loop's, of late
-    decisions: list[tuple[int, int, str]] = field(default_factory=list)  # of the pace, since the row before
-    workers: int = 1  # processes that run rollouts side by side; `cpu` and `lag_s` are those of one
-
-    def add_to(self, timing: Json) -> None:
-        """Tell it in `meta.timing`."""
-        timing["in_flight"] = self.in_flight
-        timing["limit"] = self.limit
-        if self.decisions:
-            timing["pace"], self.decisions = list(map(list, self.decisions)), []
-        if self.workers > 1:
-            timing["workers"] = self.workers
-        if self.read_s >= _LEAST_READ_S:
-            timing["read_s"] = round(self.read_s * 1e6) / 1e6
-        self.read_s = 0.0
-        if self.write_s is not None:
-            timing["write_s"] = round(self.write_s * 1e6) / 1e6
-        if self.cpu is not None and self.lag_s is not None:
-            timing["cpu"] = round(self.cpu * 1e3) / 1e3
-            timing["lag_s"] = round(self.lag_s * 1e6) / 1e6
-
-
-def account(spans: Span, around: Surroundings | None) -> Json:
-    """`meta.timing`: where the time went, and what surrounded it."""
+def account(spans: Span, around: Json | None) -> Json:
+    """`meta.timing`: the parts of the time, and what surrounded the rollout (`around`)."""
     result = timing(spans)
     if around is not None:
-        around.add_to(result)
+        result.update(around)
+        around.pop("pace", None)  # a change of the limit is in one row only
     return result
 
 

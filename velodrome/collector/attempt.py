@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from velodrome import seeds
-from velodrome.collector.account import Surroundings, account
+from velodrome.collector.account import account
 from velodrome.collector.plan import Job
 from velodrome.contracts import Agent
 from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, VerifyError, blame, describe
@@ -65,7 +65,7 @@ async def attempt(
     agents: Mapping[str, Agent],
     *,
     verify: bool,
-    around: Surroundings | None = None,
+    around: Json | None = None,
     recorded: bool = False,
     raising: bool = False,
 ) -> Attempt:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.checks import short
-from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.collector import Collector
 from velodrome.collector.decided import UndecidedJobs
@@ -80,8 +79,7 @@ async def collect(
                 raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
         recipe = make_recipe(agents.recipe(live), settings.params, deferred=settings.defer, seed=settings.seed)
         work = Collecting(agents, frozenset(live), not settings.defer, surface.traced, recording)
-        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop(), surface.exposed)
-        run = await conduct(collector, work, recipe, agents, earlier, surface)
+        run = await conduct(settings, plan, waiting, work, recipe, agents, earlier, surface)
         if recording is not None:
             surface.say(recording.report())
         return run
@@ -92,40 +90,46 @@ async def collect(
 
 
 async def conduct(
-    collector: Collector,
+    settings: SharedSettings,
+    plan: Plan,
+    waiting: Jobs,
     work: Work,
     recipe: Json,
     agents: Agents,
     earlier: Earlier,
     surface: Surface,
 ) -> Run:
-    """Run the jobs into the output, and write the files beside it."""
-    settings, plan, say = collector.settings, collector.plan, surface.say
-    title = "Verifying rollouts" if isinstance(settings, VerifySettings) else "Collecting rollouts"
+    """Run the jobs into the output, and write the files beside it. No file is made before jobs can run."""
+    say, scoring = surface.say, isinstance(settings, VerifySettings)
     for name in (REQUESTS, TOKENS):
         if getattr(settings, name) is not None:
-            agents.refuse_servers(plan.agents, name, scoring=isinstance(settings, VerifySettings))
+            agents.refuse_servers(plan.agents, name, scoring=scoring)
+    title = ("Verifying rollouts" if scoring else "Collecting rollouts") if surface.progress else ""
+    stop = surface.stop or Stop()
+    collector = Collector(settings, plan, waiting, agents.secrets, stop, say=say, title=title, exposed=surface.exposed)
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(make_place(settings))
+        executor = await stack.enter_async_context(make_executor(collector, work, place))
+        stop.changed = executor.stop
+        if not waiting.ended:
+            await executor.begin()
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):
             earlier.forget()
         name = "memory" if settings.output is None else settings.output.name
-        profiled = isinstance(settings, CollectSettings)
         readings = None  # with workers the output is read at the end: meanwhile this process has enough to do
         if place.workers == 1 or settings.output is None:
-            readings = Readings(name, by_task=plan.repeated, profiled=profiled)
-        collector.begin(sink, readings, agents.secrets, say, title if surface.progress else "")
+            readings = Readings(name, by_task=plan.repeated, profiled=not scoring)
+        collector.begin(sink, readings)
         for note in (agents.note, *earlier.notes, *sink.notes, *plan.hints.values(), _already_there(settings, plan)):
             if note:
                 say(note)
         entry = runfile.begin(recipe, _inputs(settings, plan, surface.command), agents.config)
         try:
-            async with make_executor(collector, work, place) as executor:
-                run = await collector.run(executor)
+            run = await collector.run(executor)
         except StorageError as error:
             raise collector.refused(error) from error
         for warning in _uncounted(collector):

@@ -10,7 +10,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt, Failed, Kept
 from velodrome.collector.decided import UndecidedJobs
 from velodrome.collector.executors.executor import Executor, Jobs
@@ -67,24 +66,33 @@ class Counts:
 
 
 class Collector:
-    """One run over the jobs that are left. `begin` gives it the open output."""
+    """One run over the jobs that are left. `begin` gives it the open output.
+
+    `say` reports to the user; without a `title` there is no progress bar.
+    """
 
     def __init__(
         self,
         settings: SharedSettings,
         plan: Plan,
         jobs: Jobs,
-        around: Surroundings,
+        secrets: Collection[str],
         stop: Stop,
+        *,
+        say: Callable[[str], None],
+        title: str,
         exposed: Exposed | None = None,
     ) -> None:
         collecting = settings if isinstance(settings, CollectSettings) else CollectSettings()
         self.settings = settings
         self.plan = plan
         self.jobs = jobs
-        self.around = around
+        self.around: Json = {}  # what goes on around the rollouts, for their rows
         self.stop = stop
         self.exposed = exposed
+        self.title = title
+        self._secrets = secrets
+        self._note = say
         self.budget = Budget(collecting.max_total_tokens, settings.max_failures)
         self.pace: Pace = Auto() if settings.parallel == "auto" else Fixed(settings.parallel)
         self.counts = Counts()
@@ -92,24 +100,13 @@ class Collector:
         self._agents: set[str] = set()  # of which a rollout was kept
         self._refusals: dict[str, int] = {}  # by agent, since one of its rollouts was kept
         self._places: set[str] = set()  # of faults in the user's code that were shown
-        self._note: Callable[[str], None] = lambda text: None
         self._drain: asyncio.TimerHandle | None = None
         self._interrupted = False
 
-    def begin(
-        self,
-        sink: Sink | MemorySink,
-        readings: Readings | None,
-        secrets: Collection[str],
-        say: Callable[[str], None],
-        title: str,
-    ) -> None:
-        """The output is open. Without `readings` it is read at the end; without a `title` there is no progress bar."""
+    def begin(self, sink: Sink | MemorySink, readings: Readings | None) -> None:
+        """The output is open. Without `readings` it is read at the end."""
         self.sink = sink
         self.readings = readings
-        self._secrets = secrets
-        self._note = say
-        self.title = title
         self._attempts = {} if self.settings.output is None else failed_keys(self.settings.output)
         self.counts.unresolved = set(self._attempts)
 
@@ -220,7 +217,7 @@ class Collector:
         reward = kept.facts.reward
         if isinstance(self.jobs, UndecidedJobs):
             self.jobs.decide(job.place, reward)
-        self.around.write_s = time.perf_counter() - begun
+        self.around["write_s"] = round(time.perf_counter() - begun, 6)
         counts = self.counts
         counts.kept += 1
         self._refusals.pop(job.agent, None)
@@ -327,9 +324,9 @@ class Collector:
             self.stop.now = True
             self.stop.request(CHANGED)
 
-    def _sampled(self, cpu: float, lag_s: float) -> None:
-        around, counts = self.around, self.counts
-        around.cpu, around.lag_s = cpu, lag_s
+    def _sampled(self, busy: dict[str, float]) -> None:
+        counts = self.counts
+        self.around.update(busy)
         self._live.update()
         self._compare_output()
         sample = {
@@ -338,8 +335,7 @@ class Collector:
             "limit": self.pace.limit,
             "kept": counts.kept,
             "failed": counts.failed,
-            "cpu": round(cpu, 3),
-            "lag_s": round(lag_s, 6),
+            **busy,
             "bytes": self.sink.size - self.sink.size_before,
             "tokens": counts.tokens,
             "pace": self._pacing.take_decisions(),

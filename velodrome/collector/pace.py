@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from velodrome import scope
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt, Failed
 from velodrome.collector.executors.executor import Executor
 
-DEFAULT_PARALLEL = 16
+Json = dict[str, Any]
 
 _ROUNDS = 3  # of all that are in flight, in a window
 _FEWEST = 32  # rollouts in a window
@@ -186,7 +185,7 @@ Pace = Fixed | Auto
 class Pacing:
     """Reports a run to its pace, and sets the limit of its executor. Decisions go into the rows and the samples."""
 
-    def __init__(self, pace: Pace, executor: Executor, around: Surroundings) -> None:
+    def __init__(self, pace: Pace, executor: Executor, around: Json) -> None:
         self._pace = pace
         self._executor = executor
         self._around = around
@@ -220,7 +219,8 @@ class Pacing:
         """Set the limit."""
         self._executor.limit = self._pace.limit
         decided, self._pace.decided = self._pace.decided, []
-        self._around.decisions += [(before, after, why) for before, after, why in decided]
+        if decided:
+            self._around["pace"] = [*self._around.get("pace", ()), *decided]
         self._decisions += [(round(time.time(), 3), *decision) for decision in decided]
 
     def take_decisions(self) -> list[tuple[float, int, int, str]]:

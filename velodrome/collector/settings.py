@@ -32,9 +32,7 @@ class SharedSettings(Settings):
     executor: Literal["local", "ray"] = Field(
         "local", description="where rollouts run: processes of this machine, or actors of a Ray cluster"
     )
-    ray_address: Text | None = Field(
-        None, description="host:port of the Ray cluster, or auto; one is started on this machine by default"
-    )
+    ray_address: Text | None = Field(None, description="host:port of the Ray cluster; that of this machine by default")
     ray_actors: Parallel = Field("auto", description="actors on the Ray cluster; auto is one per CPU that it has")
     requests_per_minute: Count | None = Field(None, description="the most model calls per minute, of all workers")
     tokens_per_minute: Count | None = Field(None, description="the most tokens of model calls per minute")

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from velodrome.collector.account import Surroundings, account
+from velodrome.collector.account import account
 from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import (
     Attempt,
@@ -29,9 +29,7 @@ from velodrome.collector.attempt import (
     uncancelled,
 )
 from velodrome.collector.collection import QUIET, Surface, conduct
-from velodrome.collector.collector import Collector
 from velodrome.collector.keys import Earlier, Entry, has_other, read_earlier
-from velodrome.collector.pace import Stop
 from velodrome.collector.plan import InputProblems, Job, Plan, Planned, taken_error
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
@@ -74,8 +72,7 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
         recipe = make_recipe(agents.recipe(environments, scoring=True), {}, deferred=False, seed=settings.seed)
         work = Scoring(agents, frozenset(environments))
         waiting = Planned(jobs(settings, settings.input.absolute(), plan, agents))
-        collector = Collector(settings, plan, waiting, Surroundings(), surface.stop or Stop())
-        return await conduct(collector, work, recipe, agents, earlier, surface)
+        return await conduct(settings, plan, waiting, work, recipe, agents, earlier, surface)
     finally:
         await agents.aclose()
 
@@ -87,7 +84,7 @@ class Scoring:
     agents: Agents
     names: Collection[str]
 
-    def connect(self, around: Surroundings) -> RunJob:
+    def connect(self, around: Json) -> RunJob:
         """The function that scores one rollout."""
         return partial(score, environments=self.agents.environments(self.names), around=around)
 
@@ -183,7 +180,7 @@ def jobs(settings: VerifySettings, source: Path, plan: Plan, agents: Agents) -> 
             yield Job(meta["key"], task, repeat, agent, row, None, plan.digest(index), index, settings.seed)
 
 
-async def score(job: Job, environments: Mapping[str, Resources], around: Surroundings) -> Attempt:
+async def score(job: Job, environments: Mapping[str, Resources], around: Json) -> Attempt:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row, environment = job.task, environments[job.agent]
     with Trace(), root("rollout") as spans, rollout_seed(job.seed, job.key):

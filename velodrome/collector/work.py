@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from velodrome.collector.account import Surroundings
 from velodrome.collector.agents import Agents
 from velodrome.collector.attempt import Attempt, attempt
 from velodrome.collector.plan import Job
@@ -25,13 +24,14 @@ from velodrome.collector.recording import ModelRecording
 from velodrome.errors import InputError, describe
 from velodrome.settings.component import Component
 
+Json = dict[str, Any]
 RunJob = Callable[[Job], Awaitable[Attempt]]
 
 
 class Work(Protocol):
     """Makes attempts. `connect` makes the components; `aclose` closes them."""
 
-    def connect(self, around: Surroundings) -> RunJob:
+    def connect(self, around: Json) -> RunJob:
         """The function that runs one job. `around` is written into its rows."""
         ...
 
@@ -50,7 +50,7 @@ class Collecting:
     recorded: bool
     recording: ModelRecording | None = None
 
-    def connect(self, around: Surroundings) -> RunJob:
+    def connect(self, around: Json) -> RunJob:
         """The function that runs one job."""
         if self.recording is not None:
             self.agents.record(self.names)

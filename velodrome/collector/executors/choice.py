@@ -85,7 +85,7 @@ async def make_executor(collector: Collector, work: Work, place: WorkerPlace) ->
         settings.tokens_per_minute,
     )
     async with place.open(work, for_workers) as start:
-        yield Workers(
+        executor = Workers(
             start,
             workers,
             limit=collector.pace.limit,
@@ -93,3 +93,7 @@ async def make_executor(collector: Collector, work: Work, place: WorkerPlace) ->
             note=collector.note,
             expire=collector.stop.request,
         )
+        try:
+            yield executor
+        finally:
+            await executor.aclose()

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.plan import Job
+
+Json = dict[str, Any]
+
+_LEAST_READ_S = 1e-4  # that is worth a field of the row
 
 
 class Jobs(Protocol):
@@ -32,9 +35,9 @@ class Executor:
     `around` is written into the rows.
     """
 
-    def __init__(self, *, limit: int, around: Surroundings | None = None) -> None:
+    def __init__(self, *, limit: int, around: Json | None = None) -> None:
         self.limit = limit
-        self._around = around or Surroundings()
+        self._around = {} if around is None else around
         self._finished: list[Attempt] = []
         self._started = self._handed_back = 0
         self._stopping = self._cancelled = False
@@ -48,22 +51,25 @@ class Executor:
 
     async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
         """Batches of finished attempts until there are no jobs, or until it is stopped. Closing it cancels the rest."""
-        self._begin()
         try:
+            await self.begin()
             while not self._cancelled:
                 self._start(jobs)
                 if not self.in_flight and (self._stopping or jobs.ended):
                     return
-                if not self._finished and self._error is None:
-                    self._woken = asyncio.get_running_loop().create_future()
-                    await self._woken
-                if self._error is not None:
-                    raise self._error
+                await self._until_woken()
                 if self._finished:
                     yield self.finished()
         finally:
-            self._woken = None
-            await self._end()
+            await self.aclose()
+
+    async def _until_woken(self) -> None:
+        """Wait for something to do. Raises the fault that ended what runs the jobs, if there is one."""
+        if not self._finished and self._error is None:
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
+        if self._error is not None:
+            raise self._error
 
     def wake(self) -> None:
         """There may be something to do: a job arrived, or the limit rose."""
@@ -84,7 +90,7 @@ class Executor:
         """Take what has finished and was not handed back; a caller that is cancelled still writes it."""
         batch, self._finished = self._finished, []
         self._handed_back += len(batch)
-        self._around.in_flight = self.in_flight
+        self._around["in_flight"] = self.in_flight
         return batch
 
     def _next(self, jobs: Jobs) -> Job | None:
@@ -93,18 +99,21 @@ class Executor:
             return None
         began = perf_counter()
         job = jobs.take()
-        self._around.read_s += perf_counter() - began
+        read_s = perf_counter() - began
+        self._around.pop("read_s", None)
+        if read_s >= _LEAST_READ_S:
+            self._around["read_s"] = round(read_s, 6)
         self._started += job is not None
         return job
-
-    def _begin(self) -> None:
-        """Before the first job."""
-        raise NotImplementedError
 
     def _start(self, jobs: Jobs) -> None:
         """Start as many jobs as there is room for."""
         raise NotImplementedError
 
-    async def _end(self) -> None:
-        """Give up what is in flight, if anything is."""
+    async def begin(self) -> None:
+        """Get ready to run jobs, or raise what prevents it. Beginning twice is fine."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Give up what is in flight, if anything is. Closing twice is fine."""
         raise NotImplementedError

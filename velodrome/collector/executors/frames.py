@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt, Failed, Kept
 from velodrome.collector.plan import Job
 from velodrome.errors import Away
@@ -24,18 +23,9 @@ _SIZE = struct.Struct("!I")
 _FOR_THE_PACE = ("total_s", "backoff_s", "retries", "rate_limited")  # of the timing: the rest is in the row
 
 
-def jobs_frame(jobs: Iterable[Job], around: Surroundings) -> bytes:
-    """Jobs to start."""
-    now = (around.in_flight, around.limit, around.read_s, around.write_s, around.decisions)
-    return orjson.dumps({"jobs": list(map(tuple, jobs)), "around": now})
-
-
-def take_jobs(frame: Json, around: Surroundings) -> list[Job]:
-    """The jobs in a frame, and what is around them in the parent."""
-    around.in_flight, around.limit, read_s, around.write_s, decisions = frame["around"]
-    around.read_s += read_s
-    around.decisions += decisions
-    return [Job(*each) for each in frame["jobs"]]
+def jobs_frame(jobs: Iterable[Job], around: Json) -> bytes:
+    """Jobs to start, and what surrounds them in the parent."""
+    return orjson.dumps({"jobs": list(map(tuple, jobs)), "around": around})
 
 
 def event(**fields: Any) -> bytes:

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from velodrome import scope
-from velodrome.collector.account import Surroundings
 from velodrome.collector.attempt import Attempt, Failed
 from velodrome.collector.executors.executor import Executor, Jobs
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
+
+Json = dict[str, Any]
 
 CLOSING_S = 2.0
 _MOMENT_S = 0.1
@@ -29,7 +30,7 @@ class Inline(Executor):
         outage: Outage,
         *,
         limit: int,
-        around: Surroundings | None = None,
+        around: Json | None = None,
         dropped: Callable[[Job], None] = lambda job: None,
     ) -> None:
         super().__init__(limit=limit, around=around)
@@ -50,7 +51,8 @@ class Inline(Executor):
             self._scope.hurry()
         super().cancel(now=now)
 
-    def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Nothing has to start."""
         self._scope = scope.current()
         if self._scope is not None:
             self._scope.waits_for_servers = True
@@ -58,12 +60,13 @@ class Inline(Executor):
     def _start(self, jobs: Jobs) -> None:
         around = self._around
         while (job := self._next(jobs)) is not None:
-            around.limit, around.in_flight = self.limit, self.in_flight
+            around["limit"], around["in_flight"] = self.limit, self.in_flight
             task = asyncio.create_task(self._run(job))
             self._tasks[task] = job
             task.add_done_callback(self._ended)
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Give up what is in flight."""
         await self._outage.aclose()
         await give_up(self._tasks)
         await scope.settle()

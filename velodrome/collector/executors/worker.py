@@ -22,15 +22,16 @@ import orjson
 
 from velodrome import errors, scope
 from velodrome.children import ParentChannel, read_frame, write_frame
-from velodrome.collector.account import Surroundings
-from velodrome.collector.executors.frames import attempts_frame, event, take_jobs
+from velodrome.collector.executors.frames import attempts_frame, event
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
-from velodrome.collector.watch.pulse import beating
+from velodrome.collector.watch.pulse import BUSY, beating
 from velodrome.collector.work import RunJob, Work, unpack
 from velodrome.http.limiter import Share, sharing
 from velodrome.rates import limited, make_rates
+
+Json = dict[str, Any]
 
 _NO_LIMIT = 1 << 40
 
@@ -102,7 +103,7 @@ class WorkerCore:
         refusal: Callable[[str], str] = str,
     ) -> None:
         self._send, self._drain, self._refusal = send, drain, refusal
-        self._around = Surroundings()
+        self._around: Json = {}  # written into the rows
         self._waiting = Waiting()
         self._early: list[bytes] = []  # frames that came before there was somebody to take them
         self._executor: Inline | None = None
@@ -113,7 +114,7 @@ class WorkerCore:
         async with scope.Scope() as call:
             call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
             try:
-                self._around.workers = settings.share.count
+                self._around["workers"] = settings.share.count
                 scope.connections.limit = max(settings.share.of(settings.connections.limit), 1)
                 scope.connections.limit_per_host = max(settings.share.of(settings.connections.limit_per_host), 1)
                 logs_go_to(self._send, settings.log_level)
@@ -139,9 +140,6 @@ class WorkerCore:
         def send(**fields: Any) -> None:
             self._send(event(**fields))
 
-        def beat(cpu: float, lag_s: float) -> None:
-            self._around.cpu, self._around.lag_s = cpu, lag_s
-
         def dropped(job: Job) -> None:
             send(dropped=job.place)
 
@@ -152,7 +150,7 @@ class WorkerCore:
             self.feed(frame)
         if self._waiting.ended:
             executor.cancel(now=True)
-        async with beating(beat):
+        async with beating(self._around.update):
             async for batch in executor.run(self._waiting):
                 self._send(attempts_frame(batch))
                 await self._drain()
@@ -164,7 +162,8 @@ class WorkerCore:
             return
         frame = orjson.loads(data)
         if "jobs" in frame:
-            self._waiting.jobs.extend(take_jobs(frame, self._around))
+            self._around |= {name: value for name, value in frame["around"].items() if name not in BUSY}
+            self._waiting.jobs.extend(Job(*each) for each in frame["jobs"])
             self._executor.wake()
         elif "stop" in frame:
             self._outage.stop()  # what waits for a server is given up; what runs may finish

@@ -19,7 +19,7 @@ import orjson
 
 from velodrome import scope
 from velodrome.children import spawn
-from velodrome.collector.account import Surroundings, account
+from velodrome.collector.account import account
 from velodrome.collector.attempt import Attempt, failed_attempt, meta_of
 from velodrome.collector.executors.executor import Executor, Jobs
 from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
@@ -89,11 +89,11 @@ class _Worker:
         self.jobs[job.place] = job
         self.waiting.append(job)
 
-    def flush(self, around: Surroundings) -> None:
+    def flush(self, around: Json) -> None:
         if self.waiting and self.link is not None:
             self.link.send(jobs_frame(self.waiting, around))
             self.waiting.clear()
-            around.read_s, around.decisions = 0.0, []
+            around.pop("pace", None)
 
 
 class Workers(Executor):
@@ -105,7 +105,7 @@ class Workers(Executor):
         count: int,
         *,
         limit: int,
-        around: Surroundings,
+        around: Json,
         note: Callable[[str], None],
         expire: Callable[[str], None],
     ) -> None:
@@ -135,10 +135,15 @@ class Workers(Executor):
             ending.cancel()
         super().cancel(now=now)
 
-    def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Start the workers, and wait until one of them can run jobs."""
+        if self._lives:
+            return
         self._lives = [asyncio.create_task(self._live(worker)) for worker in self._workers]
         for life in self._lives:
             life.add_done_callback(self._life_ended)
+        while not self._stopping and not any(worker.ready for worker in self._workers):
+            await self._until_woken()
 
     def _send_to_all(self, message: Json) -> None:
         for worker in self._workers:
@@ -147,7 +152,7 @@ class Workers(Executor):
 
     def _start(self, jobs: Jobs) -> None:
         around = self._around
-        around.limit = self.limit
+        around["limit"] = self.limit
         while not self._stopping:
             worker = self._freest()
             if worker is None:
@@ -156,7 +161,7 @@ class Workers(Executor):
             if job is None:
                 break
             worker.give(job)
-        around.in_flight = self.in_flight
+        around["in_flight"] = self.in_flight
         for worker in self._workers:
             worker.flush(around)
 
@@ -252,7 +257,8 @@ class Workers(Executor):
             self._error = self._error or life.exception()
             self.wake()
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """Give up what is in flight, and end the workers."""
         self._closing = True
         links = [worker.link for worker in self._workers if worker.link is not None]
         self._endings = [asyncio.create_task(link.close(GRACE_S)) for link in links]
@@ -262,9 +268,8 @@ class Workers(Executor):
             raise fault
 
     async def _end_lives(self) -> None:
-        _, unfinished = await asyncio.wait(self._lives, timeout=GRACE_S)
-        for life in unfinished:  # it was being started
-            life.cancel()
+        for life in (await asyncio.wait(self._lives, timeout=GRACE_S))[1] if self._lives else ():
+            life.cancel()  # it was being started
         await asyncio.gather(*self._lives, return_exceptions=True)
 
 

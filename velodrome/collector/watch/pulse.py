@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 TICK_S = 0.05
 SAMPLE_S = 0.5
 
-Take = Callable[[float, float], None]  # the share of one core, and the worst lag in seconds, since the sample before
+BUSY = ("cpu", "lag_s")  # the share of one core, and the worst lag in seconds, since the sample before
+Take = Callable[[dict[str, float]], object]
 
 
 @asynccontextmanager
@@ -60,5 +61,6 @@ class Pulse:
     def _sample(self, now: float) -> None:
         cpu = self._cpu_clock()
         if now > self._since:
-            self._take((cpu - self._cpu_since) / (now - self._since), self._lag_s)
+            values = (round((cpu - self._cpu_since) / (now - self._since), 3), round(self._lag_s, 6))
+            self._take(dict(zip(BUSY, values, strict=True)))
         self._since, self._cpu_since, self._lag_s = now, cpu, 0.0
