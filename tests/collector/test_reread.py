@@ -27,9 +27,8 @@ def output(tmp_path: Path) -> Path:
     return write(tmp_path / "r.jsonl", rows, failures)
 
 
-def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path, capsys: pytest.CaptureFixture[str]):
-    whole = read_output(output, profiled=True, patience_s=0.0)
-    assert "Reading the output: 21 rollouts" in capsys.readouterr().err  # what takes long shows how far it is
+def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
+    whole = read_output(output, profiled=True)
     metrics, _ = read_metrics(output)
     assert whole.metrics() == metrics
     assert (metrics["rollouts/kept"], metrics["rollouts/failed"], whole.rollouts) == (21, 1, 20)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import velodrome
 from tests.interop import corpus
-from velodrome.collector.verify import needed_fields
 from velodrome.errors import InputError
 from velodrome.exchange.api import export
 from velodrome.exchange.export.chat import Unfit
@@ -189,7 +188,7 @@ def test_a_conversation_for_each_step_is_read_from_the_last_step(tmp_path: Path)
     assert (first[:21], second) == (':1: "response.output"', ':2: "response.output" is not a list of objects')
 
 
-def test_scoring_refuses_imported_rollouts_without_the_fields_that_verify_reads(tmp_path: Path):
+def test_scoring_refuses_imported_rollouts_without_the_answer_to_compare_with(tmp_path: Path):
     choice = {"options": [{"A": "94"}, {"B": "95"}], "expected_answer": "B"}
     whole = without(**choice, _ng_task_index=5)
     imported(tmp_path, "nemo_gym", whole, THEIRS, without("expected_answer", options=choice["options"]))
@@ -197,35 +196,11 @@ def test_scoring_refuses_imported_rollouts_without_the_fields_that_verify_reads(
     with pytest.raises(InputError) as refused:
         asyncio.run(velodrome.verify(source, Mcqa(), out=scored, progress=False))
     places = [problem.partition(",")[0] for problem in refused.value.problems]
-    assert places == [f'{source}:2: no "options"', f'{source}:3: no "expected_answer"']
+    assert places == [f'{source}:3: no "expected_answer"']
     assert not scored.exists()
     imported(tmp_path, "nemo_gym", whole)
     run = asyncio.run(velodrome.verify(source, Mcqa(), out=scored, progress=False))
     assert (run.kept, run.failed) == (1, 0)
-
-
-def test_a_field_is_needed_if_verify_reads_it_without_a_substitute_and_every_example_has_it(tmp_path: Path):
-    (tmp_path / "app.py").write_text(NEEDY)
-    assert needed_fields(tmp_path) == frozenset()
-    (tmp_path / "data").mkdir()
-    names = ("right", "hint", "unread", "answer_key", "question", "label", "level")
-    rows = [dict.fromkeys(names, 1), {**dict.fromkeys(names, 2), "level": None}]
-    (tmp_path / "data" / "example.jsonl").write_bytes(lines(*rows))
-    assert needed_fields(tmp_path) == {"right", "answer_key"}
-
-
-NEEDY = """
-class Needy:
-    def verify(self, task, response):
-        hint = task.get("hint") or ask(task)
-        return {"label": hint, "reward": self.right(task) + task.get("level", 0), "about": show("question", task)}
-
-    def right(self, body):
-        return body.answer_key == body["right"]
-
-    def reference_answer(self, task):
-        return task["unread"]
-"""
 
 
 def test_tasks_of_nemo_gym_are_tasks_of_ours_and_each_is_there_once(tmp_path: Path):

@@ -151,15 +151,13 @@ class OutputReadings(Readings):
         return self.tally.metrics(failed=len(self._failed))
 
 
-def read_output(
-    output: Path, *, profiled: bool, by_task: bool = True, progress: bool = True, patience_s: float = PATIENCE_S
-) -> OutputReadings:
-    """Read the whole output; what takes longer than `patience_s` has a progress bar.
+def read_output(output: Path, *, profiled: bool, by_task: bool = True, progress: bool = True) -> OutputReadings:
+    """Read the whole output; what takes longer than a moment has a progress bar.
 
     Without `by_task` no task may have two rollouts: then nothing is remembered of tasks.
     """
     whole = OutputReadings(output, profiled=profiled, by_task=by_task)
-    with counting("Reading the output", " rollouts", delay_s=patience_s, shown=progress) as bar:
+    with counting("Reading the output", " rollouts", delay_s=PATIENCE_S, shown=progress) as bar:
         for facts in read_attempts(output, whole.lost):
             whole.read(facts)
             bar.update(not facts.failed)

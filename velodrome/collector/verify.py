@@ -1,22 +1,18 @@
 """Score a saved file: rollouts whose verification was deferred, or finished ones with another config.
 
 The conversation is read from the file and given to the same environment code. Scored rollouts go to a new file under
-the same keys, so an interrupted pass resumes and nothing is overwritten. A row that lacks a field which the
-environment's `verify` reads is refused before anything runs, since it would get a score that means nothing.
+the same keys, so an interrupted pass resumes and nothing is overwritten. A row that lacks the answer to compare with is
+refused before anything runs, since it would get a score that means nothing.
 """
 
 from __future__ import annotations
 
-import ast
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from velodrome.collector.account import account
 from velodrome.collector.agents import Agents
@@ -41,7 +37,7 @@ from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import foreign_file
-from velodrome.records.task import digest, hashed
+from velodrome.records.task import ANSWER_KEYS, digest, hashed
 from velodrome.seeds import rollout_seed
 from velodrome.serving.connect import unknown
 from velodrome.timing.spans import root, span
@@ -50,7 +46,6 @@ from velodrome.timing.trace import Trace
 Json = dict[str, Any]
 
 _EXAMPLES = "data/example.jsonl"
-_NOT_FIELDS = frozenset(("responses_create_params", "response", "agent_ref", "id", "task_id"))
 _TO_HAVE_FIELDS = (
     "hint: import the rollouts again with their *_materialized_inputs.jsonl beside them, or add the fields"
 )
@@ -102,7 +97,7 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
     plan, problems, read = Plan(by_task=False), InputProblems(place), 0
     keys: set[int] = set()
     taken: list[tuple[int, str, str]] = []  # line, key and digest of what the output has with other content
-    needed = NeededFields(agents.environment_folder)
+    needed = cache(lambda agent: needed_fields(agents.environment_folder(agent)))
     for number, line in read_lines(source):
         if settings.limit is not None and read >= settings.limit:
             break
@@ -114,9 +109,10 @@ def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earl
         agent = agent_for(row, settings, agents)
         if agent not in agents.names:
             problems.add(number, unknown("agent", agent, list(agents.names)))
-        elif "scored" not in row["meta"] and (missing := needed.missing(row, agent)):  # imported without its task
-            names = ", ".join(f'"{name}"' for name in missing)
-            problems.add(number, f"no {names}, which the verifier of {agent} reads; {_TO_HAVE_FIELDS}")
+        elif "scored" not in row["meta"]:  # imported without its task
+            for name in needed(agent):
+                if row.get(name) is None:
+                    problems.add(number, f'no "{name}", which every example task of {agent} has; {_TO_HAVE_FIELDS}')
         key = hashed(row["meta"]["key"])
         if key in keys:
             problems.add(number, f"the key {row['meta']['key']!r} is in the file twice; a rollout is scored once")
@@ -210,76 +206,10 @@ def default_output(source: Path) -> Path:
     return rollout.beside(source, "verified.jsonl")
 
 
-class NeededFields:
-    """The fields of a task that the environment of each agent reads in `verify`, as far as its folder tells.
-
-    They are the names that `verify` and what it calls have in their code, as a text or an attribute, and that every
-    example task has. One that has a substitute (`task.get("question") or prompt(task)`) is not needed. No code is run.
-    """
-
-    def __init__(self, folder_of: Callable[[str], Path | None]) -> None:
-        self._folder_of = folder_of
-        self._needed: dict[str, frozenset[str]] = {}
-
-    def missing(self, row: Json, agent: str) -> list[str]:
-        """The fields that the agent's environment needs and this row does not have."""
-        if agent not in self._needed:
-            folder = self._folder_of(agent)
-            self._needed[agent] = frozenset() if folder is None else needed_fields(folder)
-        return sorted(name for name in self._needed[agent] if row.get(name) is None)
-
-
-def needed_fields(folder: Path) -> frozenset[str]:
-    """The names; none if there are no examples, or the code cannot be read."""
-    common = _common_fields(folder / _EXAMPLES)
-    return common & _read_by_verify(folder) if common else common
-
-
-def _common_fields(path: Path) -> frozenset[str]:
-    fields: frozenset[str] | None = None
-    try:
-        for _, line in read_lines(path):
-            names = frozenset(name for name, value in orjson.loads(line).items() if value is not None)
-            fields = names if fields is None else fields & names
-    except (InputError, ValueError, AttributeError):
-        return frozenset()
-    return (fields or frozenset()) - _NOT_FIELDS
-
-
-def _read_by_verify(folder: Path) -> frozenset[str]:
-    defined: defaultdict[str, list[ast.AST]] = defaultdict(list)
-    for path in folder.glob("*.py"):
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (OSError, SyntaxError, ValueError):
-            return frozenset()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                defined[node.name].append(node)
-    names: set[str] = set()
-    waiting = ["verify"]
-    while waiting:
-        nodes = [node for code in defined.pop(waiting.pop(), ()) for node in ast.walk(code)]
-        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        names |= attributes | _texts(nodes)
-        waiting += [*attributes, *(node.id for node in nodes if isinstance(node, ast.Name))]
-    return frozenset(names)
-
-
-def _texts(nodes: list[ast.AST]) -> set[str]:
-    """The texts; not those read with a substitute, not keys of a dict that is made, not the first of `f("text", …)`."""
-    choices = [node.values for node in nodes if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)]
-    spare = {id(each) for *first, last in choices if not isinstance(last, ast.Constant) for each in _inside(first)}
-    spare.update(id(key) for node in nodes if isinstance(node, ast.Dict) for key in node.keys)
-    spare.update(id(node.args[0]) for node in nodes if isinstance(node, ast.Call) and _is_plain(node))
-    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in spare]
-    return {node.value for node in constants if isinstance(node.value, str)}
-
-
-def _is_plain(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and bool(call.args)
-
-
-def _inside(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    for node in nodes:
-        yield from ast.walk(node)
+def needed_fields(folder: Path | None) -> set[str]:
+    """The fields with an answer that every example task of an environment has, so that its `verify` needs them."""
+    needed: set[str] = set(ANSWER_KEYS) if folder is not None and (folder / _EXAMPLES).is_file() else set()
+    for _, line in read_lines(folder / _EXAMPLES) if folder is not None and needed else ():
+        example = loads(line)
+        needed = {name for name in needed if example.get(name) is not None}
+    return needed

@@ -6,16 +6,16 @@ A line has no carriage return and does not depend on a screen, so a log file of 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, Self, TextIO
+from typing import Protocol, TextIO
 
 from tqdm.auto import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from velodrome.timing.figures import long_duration
 from velodrome.timing.screen import fitted, page_width, redraws
@@ -144,40 +144,11 @@ class ProgressLines:
         """Nothing is left open."""
 
 
-class CountedLines:
-    """How many were read, as lines, where there is no screen. What ends within `delay_s` is not worth one."""
-
-    def __init__(self, title: str, unit: str, delay_s: float, total: int | None = None) -> None:
-        self._text = (title, f"{unit} of {total:,}" if total else unit)
-        self._first = self._due = time.monotonic() + delay_s
-        self._count = 0
-
-    def update(self, count: int) -> None:
-        """So many more."""
-        before, self._count = self._count, self._count + count
-        if before // 1000 != self._count // 1000 and time.monotonic() >= self._due:
-            self._due += _LINE_S
-            self._show()
-
-    def _show(self) -> None:
-        sys.stderr.write(f"{self._text[0]}: {self._count:,}{self._text[1]}\n")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if time.monotonic() >= self._first:
-            self._show()
-
-
-def counting(
-    title: str, unit: str, *, delay_s: float, shown: bool, total: int | None = None
-) -> ProgressBar | CountedLines:
-    """A bar, with an end if there is a `total`, where it can move; else lines."""
-    if shown and not _has_bar():
-        return CountedLines(title, unit, delay_s, total)
+def counting(title: str, unit: str, *, delay_s: float, shown: bool, total: int | None = None) -> ProgressBar:
+    """A bar, with an end if there is a `total`, where one can move; what ends within `delay_s` shows none."""
+    hidden = not (shown and _has_bar())
     return ProgressBar(
-        total=total, desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=not shown, dynamic_ncols=True
+        total=total, desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=hidden, dynamic_ncols=True
     )
 
 
@@ -218,40 +189,9 @@ async def showing(title: str, state: Callable[[], RunState]) -> AsyncIterator[Sh
 
     task = asyncio.create_task(keep_showing())
     try:
-        with logs_above_bar() if bar else nullcontext():
+        with logging_redirect_tqdm(tqdm_class=ProgressBar) if bar else nullcontext():
             yield shown
     finally:
         task.cancel()
         shown.show(state())
         shown.close()
-
-
-class _AboveBar:
-    """A stream whose text appears above the bar."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        ProgressBar.write(text, file=self._stream, end="")
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-@contextmanager
-def logs_above_bar() -> Iterator[None]:
-    """Log lines for the terminal are lines above the bar, as its notes are."""
-    handlers = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
-    shown = [(each, each.stream) for each in handlers if each.stream in (sys.stdout, sys.stderr)]
-    last = logging.lastResort  # takes the warnings of a program without handlers
-    for handler, stream in shown:
-        handler.setStream(_AboveBar(stream))
-    logging.lastResort = logging.StreamHandler(_AboveBar(sys.stderr))
-    logging.lastResort.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.lastResort = last
-        for handler, stream in shown:
-            handler.setStream(stream)
