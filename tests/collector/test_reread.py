@@ -30,7 +30,7 @@ def output(tmp_path: Path) -> Path:
 def test_one_pass_gives_what_metrics_checks_and_profile_give(output: Path):
     whole = read_output(output, profiled=True)
     metrics, _ = read_metrics(output)
-    assert whole.metrics() == metrics
+    assert whole.tally.metrics(failed=whole.failed) == metrics
     assert (metrics["rollouts/kept"], metrics["rollouts/failed"], whole.rollouts) == (21, 1, 20)
     assert whole.checks.findings() == run_checks(output, only=WHILE_COLLECTING)
     assert whole.profile is not None

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from velodrome.checks import short
 from velodrome.collector.agents import Agents
 from velodrome.collector.collector import Collector
 from velodrome.collector.decided import UndecidedJobs
@@ -29,13 +28,12 @@ from velodrome.collector.recording import make_recording
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import RunFile, make_recipe, refuse_mixing, write_json
 from velodrome.collector.settings import CollectSettings, SharedSettings, VerifySettings
-from velodrome.collector.sink import MemorySink, open_sink
+from velodrome.collector.sink import Sink, open_sink
 from velodrome.collector.stream import TaskStream
 from velodrome.collector.tasks import TaskFiles, TaskList, Tasks
 from velodrome.collector.watch.exporting import Exposed
 from velodrome.collector.work import Collecting, Work
 from velodrome.errors import ChangedError, InputError, StorageError
-from velodrome.profiling.profile import make_profile
 from velodrome.rates import REQUESTS, TOKENS
 from velodrome.records.rollout import beside
 from velodrome.settings.files import find_inputs
@@ -124,7 +122,7 @@ async def conduct(
         if place.workers == 1 or settings.output is None:
             readings = Readings(name, by_task=plan.repeated, profiled=not scoring)
         collector.begin(sink, readings)
-        for note in (agents.note, *earlier.notes, *sink.notes, *plan.hints.values(), _already_there(settings, plan)):
+        for note in (agents.note, *earlier.notes, *sink.notes, _already_there(settings, plan)):
             if note:
                 say(note)
         entry = runfile.begin(recipe, _inputs(settings, plan, surface.command), agents.config)
@@ -177,26 +175,24 @@ def _inputs(settings: SharedSettings, plan: Plan, command: str | None) -> Json:
 
 def with_readings(run: Run, collector: Collector, config: Json) -> Run:
     """The run with what its rows say. After a resume, and with workers, the whole output is read."""
-    counts, sink = collector.counts, collector.sink
-    if isinstance(sink, MemorySink) or (not sink.size_before and collector.readings is not None):
-        assert collector.readings is not None  # of what is kept in memory
-        report = collector.readings.report(config, run.output, failed=len(counts.unresolved))
-        profile = report.profile if counts.kept or counts.failed else None
-        return replace(run, metrics=report.metrics, findings=report.findings, profile=profile)
-    whole = read_output(
-        sink.path,
-        profiled=isinstance(collector.settings, CollectSettings) and bool(counts.kept or counts.failed),
-        by_task=collector.plan.repeated or not collector.plan.by_task,
-        progress=bool(collector.title),
-    )
-    missing = sink.rows_before + counts.kept - whole.rollouts
-    if missing > 0:
-        sink.leave(f"{sink.path}: {missing:,} of its lines were lost to another program")
-    read = whole.profile
-    if read is not None and not read.ordered:
-        read = make_profile(sink.path)
-    profile = None if read is None else read.report(config)
-    return replace(run, metrics=whole.metrics(), findings=short(whole.checks.findings(), sink.path), profile=profile)
+    counts, sink, readings = collector.counts, collector.sink, collector.readings
+    failed = len(counts.unresolved)
+    if isinstance(sink, Sink) and (sink.size_before or readings is None):
+        readings = whole = read_output(
+            sink.path,
+            profiled=isinstance(collector.settings, CollectSettings),
+            by_task=collector.plan.repeated or not collector.plan.by_task,
+            progress=bool(collector.title),
+        )
+        failed = whole.failed
+        missing = sink.rows_before + counts.kept - whole.rollouts
+        if missing > 0:
+            sink.leave(f"{sink.path}: {missing:,} of its lines were lost to another program")
+    assert readings is not None  # of what is kept in memory
+    report = readings.report(config, run.output, failed=failed)
+    if not counts.kept and not counts.failed:
+        report["profile"] = None
+    return replace(run, **report)
 
 
 def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:

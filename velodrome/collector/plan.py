@@ -13,7 +13,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,25 +25,10 @@ from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError
 from velodrome.records.task import agent_of, check_input, digest, hashed, own_id, parse_task, request_flaw
 from velodrome.serving.connect import unknown
-from velodrome.settings.names import nearest
 
 Json = dict[str, Any]
 KEPT, SKIPPED, OTHER = 1, 2, 3  # in `Plan.done`; a rollout that is not requested is OTHER
 _MOST_PROBLEMS = 20
-# Servers have fields of their own, so another one is never an error; one that looks like a known one gets a hint.
-_REQUEST_FIELDS = frozenset(
-    (
-        *("input", "messages", "instructions", "tools", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
-        *("model", "metadata", "reasoning", "reasoning_effort", "text", "response_format", "verbosity"),
-        *("max_output_tokens", "max_tokens", "max_completion_tokens", "min_tokens"),
-        *("temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stop_token_ids", "ignore_eos"),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "logit_bias"),
-        *("logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
-        *("user", "store", "stream", "stream_options", "include", "background", "truncation", "service_tier"),
-        *("previous_response_id", "prompt", "prompt_cache_key", "safety_identifier", "conversation"),
-        *("chat_template_kwargs", "extra_body", "guided_json", "guided_regex", "priority", "skip_special_tokens"),
-    )
-)
 
 
 class Job(NamedTuple):
@@ -94,7 +78,6 @@ class Plan:
     repeated: bool = False  # whether a task may have more than one rollout, in the output too
     names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
     digests: array[int] = field(default_factory=lambda: array("Q"))
-    hints: dict[str, str] = field(default_factory=dict)  # an unknown field of requests -> a line on it, or none
 
     @property
     def tasks(self) -> int:
@@ -146,14 +129,6 @@ class Plan:
             raise InputError(f"{name}: no task has a rollout with the key {key!r}; {hint}") from None
         state, self.done = self.done[place], bytearray([OTHER]) * len(self.done)
         self.done[place] = state
-
-    def look_for_typos(self, params: Json, place: Callable[[], str]) -> None:
-        """Note each field that looks like a known one, once. It is sent as it is."""
-        for name in sorted(params.keys() - _REQUEST_FIELDS - self.hints.keys()):
-            near = nearest(name, _REQUEST_FIELDS, cutoff=0.8)
-            if len(self.hints) < _MOST_PROBLEMS:
-                field = f'{place()}: "responses_create_params.{name}" is not a known field'
-                self.hints[name] = f'{field}; did you mean "{near}"? It is sent as it is' if near else ""
 
     def digest(self, index: int) -> str:
         """The digest of a task's content."""
@@ -242,7 +217,6 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier) -> Plan:
     """Check every row and give every task its name."""
     check_selection(selection)
     plan = Plan(selection.repeats, repeated=selection.repeats > 1 or earlier.repeated)
-    plan.look_for_typos(selection.params, lambda: "command line")
     problems, names = InputProblems(tasks.place), Names(plan, earlier, allow_mixed=selection.allow_mixed)
     try:
         for number, line in islice(tasks.lines(), selection.limit):
@@ -252,7 +226,6 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier) -> Plan:
             except ValueError as error:
                 problems.add(number, str(error))
                 continue
-            plan.look_for_typos(row["responses_create_params"], partial(tasks.place, number))
             names.add(number, own_id(row), digest(row))
     except LongLineError as error:
         raise InputError(*problems.lines(), *error.problems) from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,6 @@ Json = dict[str, Any]
 PATIENCE_S = 2.0
 _AT_ONCE = 256  # rows; the older half of them is read, since workers finish side by side and rows come a little late
 _BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are read
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """What the rows of a run say at its end."""
-
-    metrics: Json
-    findings: list[str]  # of the checks, in short
-    profile: Json | None  # where the time went; None if that is another run's
 
 
 class Readings:
@@ -95,17 +85,16 @@ class Readings:
         if profile is not None:
             show(profile_tree({"rollouts": profile.rollouts, "tree": profile.tree()}))
 
-    def report(self, config: Json, output: Path | None, *, failed: int) -> RunReport:
-        """What the rows say."""
+    def report(self, config: Json, output: Path | None, *, failed: int) -> Json:
+        """The fields of a `Run` that the rows decide: metrics, findings in short, where the time went."""
         profile = self.up_to_date().profile
         if profile is not None and not profile.ordered and output is not None:
             profile = make_profile(output)
-        report = None if profile is None else profile.report(config)
-        return RunReport(self.tally.metrics(failed=failed), self.findings(output), report)
-
-    def findings(self, output: Path | None) -> list[str]:
-        """What may be wrong with the rows, in short."""
-        return short(self.checks.findings(), output)
+        return {
+            "metrics": self.tally.metrics(failed=failed),
+            "findings": short(self.checks.findings(), output),
+            "profile": None if profile is None else profile.report(config),
+        }
 
 
 class OutputReadings(Readings):
@@ -146,9 +135,10 @@ class OutputReadings(Readings):
             for note in self._unread.notes:
                 self.profile.note(note)
 
-    def metrics(self) -> Json:
-        """The numbers of the whole file."""
-        return self.tally.metrics(failed=len(self._failed))
+    @property
+    def failed(self) -> int:
+        """How many rollouts failed and are not kept."""
+        return len(self._failed)
 
 
 def read_output(output: Path, *, profiled: bool, by_task: bool = True, progress: bool = True) -> OutputReadings:
