@@ -10,7 +10,7 @@ import asyncio
 import random
 import selectors
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 
 import velodrome as velo
 from tests.http.coroutines import in_a_loop
-from velodrome.rates import CallRates, counted_stream, counting, limited, repeated
+from velodrome.rates import CallRates, counting, limited, repeated
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
 from velodrome.scope import Scope
 from velodrome.serving.scripted import ScriptedServer
@@ -134,15 +134,6 @@ def test_requests_of_a_minute_are_within_two_percent(case: str):
         assert min(minutes(made.requests, 1, 150)) >= 0.98 * 1200
 
 
-class Spelling:
-    """A model that streams."""
-
-    @counted_stream
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        yield {"type": "response.created", "response": {"id": "a"}}
-        yield {"type": "response.completed", "response": {"usage": {"input_tokens": 300, "output_tokens": 700}}}
-
-
 class Seen(CallRates):
     """Keeps how calls ended."""
 
@@ -160,24 +151,11 @@ class Seen(CallRates):
 
 
 @in_a_loop
-async def test_a_streamed_answer_is_charged_what_its_last_event_says_and_one_given_up_keeps_its_charge():
-    seen = Seen()
-    with limited(seen):
-        async for _ in Spelling().stream({}):
-            assert [each async for each in Spelling().stream({})]  # a call between events is one of its own
-        assert (seen.taken, seen.ended) == (3, [1000, 1000, 1000])
-        events = Spelling().stream({})
-        await anext(events)
-        await events.aclose()
-        assert (seen.taken, len(seen.ended)) == (4, 3)
-
-
-@in_a_loop
-async def test_the_streams_of_a_server_are_counted_and_a_call_that_is_sent_again_counts_again():
+async def test_a_call_that_is_sent_again_counts_again():
     seen = Seen()
     faults = [{"kind": "status", "status": 503, "times": 1}]
     async with ScriptedServer(ScriptedModel(answers=["a b"], faults=faults)) as server, Scope():
         with limited(seen):
             model = velo.OpenAI(server.url, "m", backoff_s=0.0, endpoint="responses")
-            assert [each async for each in model.stream({"input": "a"})]
+            await model.respond({"input": "a"})
     assert (seen.taken, seen.ended) == (2, [None, 3])

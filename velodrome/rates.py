@@ -2,20 +2,21 @@
 
 A bucket per limit spreads the calls over time. What a call costs in tokens is known when it is answered; until then it
 is charged what calls cost of late. Worker processes divide the limits evenly, each has its own buckets. A model's
-`respond` is `counted`, its `stream` is a `counted_stream`. A wait is a span `limit:requests_per_minute` or
-`limit:tokens_per_minute`.
+`respond` is `counted`; a stream is not, since collections do not stream. A wait is a span `limit:requests_per_minute`
+or `limit:tokens_per_minute`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
+from velodrome.records.turns import total_tokens
 from velodrome.timing.spans import put, span
 
 Json = dict[str, Any]
@@ -114,9 +115,7 @@ _rates: ContextVar[CallRates | None] = ContextVar("velodrome_rates", default=Non
 _calling: ContextVar[_LimitedCall | None] = ContextVar("velodrome_model_call", default=None)
 
 Respond = Callable[[Json], Awaitable[Any]]
-Stream = Callable[[Json], AsyncGenerator[Json, None]]
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
-_Stream = TypeVar("_Stream", bound=Callable[..., AsyncGenerator[Json, None]])
 
 
 @contextmanager
@@ -148,18 +147,6 @@ def counted_below(respond: _Method) -> _Method:
     return respond
 
 
-def counted_stream(stream: _Stream) -> _Stream:
-    """The same for a model's `stream`."""
-
-    @wraps(stream)
-    def count(self: Any, request: Json) -> AsyncGenerator[Json, None]:
-        if _rates.get() is None:
-            return stream(self, request)
-        return _stream_through(partial(stream, self), request)
-
-    return cast(_Stream, count)
-
-
 def counting(respond: Respond) -> Respond:
     """For those who call a model that may be anybody's: its `respond`, which waits for the limits of the run."""
     if _rates.get() is None or hasattr(respond, "counts_calls"):
@@ -171,64 +158,32 @@ class _LimitedCall:
     """One call under way, and the tokens that it is charged for until it is answered."""
 
     def __init__(self, rates: CallRates, charge: float) -> None:
-        self._rates = rates
-        self._charge = charge
-
-    @classmethod
-    async def begin(cls) -> _LimitedCall | None:
-        """Wait until it may be made. None without a limit, and for a call inside another, which is part of that."""
-        rates = _rates.get()
-        return None if rates is None or _calling.get() is not None else cls(rates, await rates.take())
-
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
-        token = _calling.set(self)
-        try:
-            yield
-        finally:
-            _calling.reset(token)
-
-    def end(self, tokens: int | None) -> None:
-        """It has used so many tokens; None if it failed."""
-        self._rates.correct(self._charge, tokens)
+        self.rates = rates
+        self.charge = charge
 
     async def repeat(self) -> None:
         """Wait until it may be sent again."""
-        self.end(None)
-        self._charge = 0.0  # while it waits
-        self._charge = await self._rates.take()
+        self.rates.correct(self.charge, None)
+        self.charge = 0.0  # while it waits
+        self.charge = await self.rates.take()
 
 
 async def _through(respond: Respond, request: Json) -> Any:
-    """One call."""
-    call = await _LimitedCall.begin()
-    if call is None:
+    """One call. One inside another is a part of that."""
+    rates = _rates.get()
+    if rates is None or _calling.get() is not None:
         return await respond(request)
+    call = _LimitedCall(rates, await rates.take())
+    token = _calling.set(call)
     try:
-        with call.under_way():
-            response = await respond(request)
+        response = await respond(request)
     except Exception:
-        call.end(None)
+        rates.correct(call.charge, None)
         raise
-    call.end(_tokens(response))  # not if it was cancelled: it may have been answered
+    finally:
+        _calling.reset(token)
+    rates.correct(call.charge, _tokens(response))  # not if it was cancelled: it may have been answered
     return response
-
-
-async def _stream_through(stream: Stream, request: Json) -> AsyncGenerator[Json, None]:
-    """One call whose answer is streamed. What it used is in its last event; one that is given up keeps its charge."""
-    call, begun, tokens = await _LimitedCall.begin(), False, None
-    async with aclosing(stream(request)) as events:
-        try:
-            while True:
-                with call.under_way() if call is not None else nullcontext():  # not while the reader has the event
-                    event = await anext(events, None)
-                if event is None:
-                    return
-                begun, tokens = True, _tokens(event.get("response"))
-                yield event
-        finally:
-            if call is not None and (tokens is not None or not begun):
-                call.end(tokens)
 
 
 async def repeated() -> None:
@@ -241,8 +196,4 @@ async def repeated() -> None:
 def _tokens(response: Any) -> int | None:
     """What an answer says it used."""
     usage = response.get("usage") if isinstance(response, dict) else getattr(response, "usage", None)
-    if not isinstance(usage, dict):
-        return None
-    total = usage.get("total_tokens")
-    counts = (total,) if total else (usage.get("input_tokens"), usage.get("output_tokens"))
-    return sum(each for each in counts if isinstance(each, int))
+    return total_tokens(usage) if isinstance(usage, dict) else None

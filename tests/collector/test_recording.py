@@ -7,8 +7,8 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, closing, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tests.support.patience import DEADLINE_S
 from velodrome.collector.recording import ANSWERS
 from velodrome.contracts import Model
 from velodrome.errors import InputError, ModelError
-from velodrome.records.events import ENDS, all_events
 from velodrome.records.response_fields import complete
 from velodrome.resources_servers.environment import tool
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -202,24 +201,6 @@ def test_failures_and_answers_that_are_none_are_not_stored(tmp_path: Path):
 
     run = collect(tmp_path / "a.jsonl", Asks(Flaky(), persist), tmp_path / "cache", parallel=1)
     assert (run.kept, count(tmp_path)) == (6, 6)
-
-
-def test_a_stream_is_stored_whole(tmp_path: Path):
-    class Speaker(Dice):
-        async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-            for event in all_events(await self.respond(request)):
-                yield event
-
-    async def listen(model: Any) -> Json:
-        async with aclosing(model.stream(REQUEST)) as events:
-            seen = [event async for event in events]
-        assert seen[-1]["type"] in ENDS
-        return {"response": seen[-1]["response"], "reward": 1.0, "events": len(seen)}
-
-    model = Speaker()
-    collect(tmp_path / "a.jsonl", Asks(model, listen), tmp_path / "cache")
-    collect(tmp_path / "b.jsonl", Asks(model, listen), tmp_path / "cache", "replay")
-    assert (model.asked, timeless(tmp_path / "a.jsonl")) == (6, timeless(tmp_path / "b.jsonl"))
 
 
 def test_two_runs_at_once_record_into_their_own_folders_and_outside_a_run_it_is_the_model(tmp_path: Path):

@@ -14,9 +14,9 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, closing, nullcontext
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,10 +28,9 @@ import orjson
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.settings import RecordingMode
-from velodrome.contracts import Json, Model, Streaming, as_model, events_of
+from velodrome.contracts import Json, Model, as_model
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted_below, counting
-from velodrome.records.events import ENDS, all_events
 from velodrome.records.turns import answer_flaw
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.seeds import seeded
@@ -254,36 +253,14 @@ class RecordedModel:
         return response
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # a copy that is not filled in yet
+        if name in ("__wrapped__", "stream"):  # a copy that is not filled in yet; what is streamed is not recorded
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
 
-class RecordedStream(RecordedModel):
-    """The same for a model that streams. Answers are stored whole."""
-
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The events of the stored answer, or the model's as they come."""
-        rollout = _open.get()
-        request = seeded(request)
-        call = None if rollout is None else RecordedCall(rollout, self._identity, request)
-        stored = None if call is None else call.stored()
-        if stored is not None:
-            for event in all_events(stored, request):
-                yield event
-            return
-        with nullcontext() if call is None else call:
-            async with aclosing(events_of(self.__wrapped__, request)) as events:
-                async for event in events:
-                    if event["type"] in ENDS and call is not None:
-                        await call.store(event["response"])
-                    yield event
-
-
 def recorded(model: Any, identity: Any) -> RecordedModel:
     """A model whose answers are recorded. `identity` is what decides its answers, without secrets."""
-    model = as_model(model)
-    return (RecordedStream if isinstance(model, Streaming) else RecordedModel)(model, identity)
+    return RecordedModel(as_model(model), identity)
 
 
 def has_recorded(owner: Any, seen: set[int] | None = None) -> bool:

@@ -16,7 +16,7 @@ import orjson
 from velodrome import http, seeds
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
-from velodrome.rates import counted, counted_stream
+from velodrome.rates import counted
 from velodrome.records.events import all_events
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
@@ -135,7 +135,6 @@ class HttpModel(RemoteServer):
         answer: Json = reply.answer
         return answer
 
-    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The server's events as they come; from a server that answers whole, those of its answer."""
         body = orjson.dumps({**seeded(request), "stream": True})

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from velodrome.contracts import Answering, Json
 from velodrome.errors import InputError, ModelError
-from velodrome.rates import counted, counted_stream
+from velodrome.rates import counted
 from velodrome.records.events import ENDS
 from velodrome.records.turns import Turn, output_flaw
 from velodrome.responses_api_models import conversion, tokens
@@ -103,7 +103,6 @@ class LocalModel(Answering, Component):
         self._mark(turn.raw, request)
         return turn
 
-    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The same answer while it is made; a constrained tool call comes once it is whole."""
         request = seeded(request)

@@ -21,7 +21,7 @@ from velodrome import http
 from velodrome.contracts import Answering, Json
 from velodrome.errors import CallError, ModelError, blame
 from velodrome.http.limiter import Limiter
-from velodrome.rates import counted, counted_stream
+from velodrome.rates import counted
 from velodrome.records import events
 from velodrome.records.conversation import flaw
 from velodrome.records.turns import GrowingInput, Turn, output_flaw, parse
@@ -227,7 +227,6 @@ class OpenAI(Answering, Component):
             endpoint, reply = await self._sent(request, http.shared().post)
             return self._turn(endpoint, reply, request)
 
-    @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
         request = seeded(request)
