@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 
 import velodrome as velo
 from velodrome.cli.main import main
-from velodrome.collector.watch.live_state import process_start
 from velodrome.records.judgements import Judgements, make_judgement, save_judgement
 
 Json = dict[str, Any]
@@ -90,7 +87,7 @@ def test_of_two_rollouts_with_one_key_the_first_is_taken_and_that_is_reported(ca
     collect("other.jsonl", TASKS[2:5])
     code, counts, said = merge(capsys, "all.jsonl", "a.jsonl", "other.jsonl")
     assert (code, counts["rollouts"], counts["repeated"]) == (0, 5, 2)
-    assert said.startswith("2 rollouts have the key of another one before them")
+    assert said.startswith("2 rollouts have the key of one before them")
     assert lines("all.jsonl") == [*lines("a.jsonl"), lines("other.jsonl")[2]]
 
 
@@ -136,7 +133,6 @@ def test_from_python_with_a_pattern_and_compressed_it_is_the_same(capsys: pytest
         (["all.notes.jsonl.zst", "a.jsonl"], "belongs to a run's rollouts"),
         (["all.jsonl", "missing.jsonl"], "missing.jsonl: no such file"),
         (["used.jsonl", "a.jsonl"], "used.run.json: there already"),
-        (["all.jsonl", "busy.jsonl"], "is writing to it"),
         (["all.jsonl", "b.failures.jsonl"], "a failures file"),
         (["all.jsonl", "a.jsonl", "notes.jsonl"], "notes.jsonl: no rollout in it, but 2 other lines"),
         (["all.jsonl", "none-*.jsonl"], "none-.*: no file matches"),
@@ -145,9 +141,6 @@ def test_from_python_with_a_pattern_and_compressed_it_is_the_same(capsys: pytest
 def test_what_cannot_be_merged_is_one_clear_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
     Path("used.run.json").write_text("{}")
     Path("notes.jsonl").write_text('{"a": 1}\n[]\n')
-    Path("busy.jsonl").write_bytes(Path("a.jsonl").read_bytes())
-    mine = {"pid": os.getpid(), "host": socket.gethostname(), "process_started": process_start(os.getpid())}
-    Path("busy.progress.json").write_bytes(orjson.dumps({**mine, "done": 1, "total": 2, "started_at": 0}))
     before = {path: path.read_bytes() for path in Path().iterdir()}
     code, _, said = merge(capsys, *words)
     assert (code, len(said.splitlines()), bool(re.search(says, said))) == (2, 1, True), said

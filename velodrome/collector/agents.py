@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from velodrome.collector.code import code_digest
 from velodrome.collector.recording import RecordedModel, has_recorded, recorded
@@ -21,47 +21,12 @@ from velodrome.settings.names import AGENTS, MODELS
 Json = dict[str, Any]
 
 
-class Agents(Protocol):
-    """The agents of a run, by name, and what the run file says of them."""
-
-    names: Collection[str]
-    default: str | None  # the agent when nobody names one
-    sole: str | None  # the one that runs whatever a row names: it is live
-    note: str  # where they are, for the user
-    config: Json  # secrets masked
-    secrets: Collection[str]
-
-    def record(self, names: Iterable[str]) -> None:
-        """Put a recording between these agents and their models. Called before `connect`."""
-        ...
-
-    def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
-        """Refuse a setting about model calls if one of these calls its model in a process of its own."""
-        ...
-
-    def connect(self, names: Iterable[str]) -> dict[str, Agent]:
-        """The live agents of these names."""
-        ...
-
-    def environments(self, names: Iterable[str]) -> dict[str, Resources]:
-        """The environment of each of these agents."""
-        ...
-
-    def environment_folder(self, name: str) -> Path | None:
-        """Where the code of this agent's environment is; None if it is not of this machine."""
-        ...
-
-    def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
-        """What decides the content of their rollouts, or of their scores."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close what was made here."""
-        ...
-
-
 class ConfiguredAgents:
-    """The agents of a configuration, made when they are needed, or running as servers."""
+    """The agents of a configuration, made when they are needed, or running as servers.
+
+    `default` is the agent when nobody names one; `sole` is one that runs whatever a row names, because it is live.
+    `config` and `note` (where they are, for the user) have no secrets.
+    """
 
     def __init__(self, config: Config, servers: Servers | None = None, live: Mapping[str, Any] | None = None) -> None:
         self._config = config
@@ -78,7 +43,7 @@ class ConfiguredAgents:
         return ConfiguredAgents, (self._config, self._servers, self._components.shared())
 
     def record(self, names: Iterable[str]) -> None:
-        """Every model that an agent or an environment of this process is given is a recorded one."""
+        """Put a recording between these agents and their models. Called before `connect`."""
         self.refuse_servers(names, "model_cache")
         self._components.link = lambda name, model: recorded(model, self._identity(name))
 
@@ -181,6 +146,9 @@ class LiveAgents:
 
     async def aclose(self) -> None:
         """The caller made it, and keeps it."""
+
+
+Agents = ConfiguredAgents | LiveAgents
 
 
 def _attribute(thing: Any, *names: str) -> Any:

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from velodrome.collector.keys import content_number, entry_of
 from velodrome.collector.runfile import RunFile, refuse_mixing
-from velodrome.collector.watch.live_state import lives, read_live_state
 from velodrome.errors import InputError
 from velodrome.records.jsonl import read_lines
 from velodrome.records.judgements import notes_file, read_judgement
@@ -83,9 +82,8 @@ def merge(options: MergeOptions) -> MergeResult:
 
 def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> None:
     """The first rollout of every key."""
-    lines: dict[int, int] = {}  # by key
+    keys: set[int] = set()
     tasks: dict[int, int] = {}  # the digest of each task's content
-    different = 0
     for path in paths:
         rollouts = others = 0
         for number, line in _whole_lines(path, result):
@@ -101,21 +99,19 @@ def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> 
                 raise InputError(
                     f"{path}:{number}: the id {task!r} is that of another task before it (docs/rollouts.md#keys)"
                 )
-            line = line.rstrip(b"\r\n")
-            key, line_hash = hashed(f"{task}/{repeat}"), hashed(line)
-            if key in lines:
+            key = hashed(f"{task}/{repeat}")
+            if key in keys:
                 result.repeated += 1
-                different += lines[key] != line_hash
             else:
-                lines[key] = line_hash
+                keys.add(key)
                 result.rollouts += 1
-                output.write(line + b"\n")
+                output.write(line.rstrip(b"\r\n") + b"\n")
         if others and not rollouts:
             raise InputError(f"{path}: no rollout in it, but {others} other lines; leave it out")
-    if not lines:
+    if not keys:
         raise InputError(f"no rollout in {', '.join(map(str, paths))}; nothing was written", *result.notes)
-    if different:
-        result.notes.append(f"{different:,} rollouts have the key of another one before them; the first is kept")
+    if result.repeated:
+        result.notes.append(f"{result.repeated:,} rollouts have the key of one before them; the first is kept")
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -134,10 +130,6 @@ def _check(out: Path, paths: Sequence[Path]) -> None:
     for path in paths:
         if (problem := file_problem(path) or other_file(path)) is not None:
             problems.append(problem)
-        elif beside(path, "progress.json").exists():
-            state = read_live_state(path)
-            if "finished_at" not in state and lives(state):
-                problems.append(f"{path}: process {state['pid']} is writing to it; wait for it, or stop it")
     if problems:
         raise InputError(*problems)
     for path in (out, *(beside(out, kind) for kind in SIDECARS)):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -35,21 +35,6 @@ class RunState:
     in_flight: int = 0
     reward: float | None = None
     limit: int | None = None  # on those in flight, where it is found while running
-
-
-class Shown(Protocol):
-    """What shows the state of a run. It is asked to every `every_s`."""
-
-    @property
-    def every_s(self) -> float: ...
-
-    def show(self, state: RunState) -> None: ...
-
-    def note(self, text: str) -> None:
-        """Lines of text beside the progress."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg]
@@ -142,6 +127,9 @@ class ProgressLines:
 
     def close(self) -> None:
         """Nothing is left open."""
+
+
+Shown = Progress | ProgressLines
 
 
 def counting(title: str, unit: str, *, delay_s: float, shown: bool, total: int | None = None) -> ProgressBar:
