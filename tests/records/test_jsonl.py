@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from velodrome.errors import ChangedError, InputError
+from velodrome.errors import InputError
 from velodrome.records import jsonl
 from velodrome.records.appender import Appender
 from velodrome.records.jsonl import LongLineError, read_lines
@@ -73,18 +73,6 @@ def test_a_second_writer_in_another_process_is_refused(tmp_path: Path):
     assert f"InputError: {path}: another collection is writing to it" in second.stderr
     first.close()
     Appender(path).close()
-
-
-def test_a_file_that_others_changed_is_refused_at_the_end(tmp_path: Path):
-    path = tmp_path / "x.jsonl"
-    appender = Appender(path)
-    appender.append(b'{"a":1}\n')
-    appender.refuse_changed()
-    with path.open("ab") as stream:
-        stream.write(b'{"half')
-    with pytest.raises(ChangedError, match=r"x\.jsonl: another program wrote 6 bytes to it"):
-        appender.refuse_changed()
-    appender.close()
 
 
 def test_a_path_that_cannot_be_read_or_written_is_one_clear_line(tmp_path: Path):

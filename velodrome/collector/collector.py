@@ -27,7 +27,7 @@ from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
 from velodrome.collector.watch.pulse import beating
 from velodrome.collector.watch.samples import SampleFile
-from velodrome.errors import ChangedError, StorageError
+from velodrome.errors import ChangedError, StorageError, describe
 from velodrome.records.facts import RowFacts, failure_reason
 from velodrome.settings import mask_text
 from velodrome.stats.metrics import failed_keys
@@ -122,12 +122,15 @@ class Collector:
         self.stop.changed = self._stop_executor
         self._pacing = Pacing(self.pace, executor, self.around)
         self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
-        self._live = LiveState(self.settings.output, self.state, lambda: self.stop.reason)
+        self._live = LiveState(self.settings.output, self.state)
         try:
-            with self._live:
-                async with self._shown(), self._time_limit(), self._fed(), beating(self._sampled):
-                    self._stop_executor()
-                    await self._receive(executor)
+            async with self._shown(), self._time_limit(), self._fed(), beating(self._sampled):
+                self._stop_executor()
+                await self._receive(executor)
+            self._live.end(self.stop.reason)
+        except BaseException as error:
+            self._live.end(describe(error))
+            raise
         finally:
             self._samples.flush()
             self.stop.changed = lambda: None

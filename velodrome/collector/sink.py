@@ -221,21 +221,13 @@ def refuse_output(output: Path, source: Path | None) -> None:
         raise InputError(f"{output}: {what}; give a file")
     if source is None:
         return
-    if is_pattern(source):
-        _refuse_matched(output, source)
-        return
-    if there and output.samefile(source):
-        raise InputError(f"{output}: input and output are the same file")
-    for kind in SIDECARS:
-        file = beside(output, kind)
-        if file.exists() and file.samefile(source):
-            raise InputError(f"{source}: a collection into {output} writes to it; give another output")
-
-
-def _refuse_matched(output: Path, pattern: Path) -> None:
-    """A file that the run writes must not be an input of the next one."""
-    for file in (output, *(beside(output, kind) for kind in SIDECARS)):
-        if fnmatch(str(file.absolute()), str(pattern.absolute())):
-            raise InputError(f"{output}: the next run would read {file} as an input ({pattern}); give another output")
-    for source in find_inputs(pattern):
-        refuse_output(output, source)
+    written = (output, *(beside(output, kind) for kind in SIDECARS))
+    for file in written if is_pattern(source) else ():
+        if fnmatch(str(file.absolute()), str(source.absolute())):
+            raise InputError(f"{output}: the next run would read {file} as an input ({source}); give another output")
+    for each in find_inputs(source) if is_pattern(source) else [source]:
+        for file in written:
+            if file.exists() and file.samefile(each):
+                same = f"{output}: input and output are the same file"
+                other = f"{each}: a collection into {output} writes to it; give another output"
+                raise InputError(same if file is output else other)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from velodrome.errors import ChangedError, InputError, StorageError, VelodromeError
+from velodrome.errors import InputError, StorageError, VelodromeError
 from velodrome.forks import close_alone, keep_alone, lock_holders
 from velodrome.records.jsonl import loads
 
@@ -159,12 +159,6 @@ class Appender:
         while data := os.pread(self._fd, _CHUNK_BYTES, place):
             checksum, place = zlib.crc32(data, checksum), place + len(data)
         return checksum
-
-    def refuse_changed(self) -> None:
-        """A file that another program changed is a `ChangedError`."""
-        problem = self.change(reread=True)
-        if problem is not None:
-            raise ChangedError(f"{self.path}: {problem}")
 
     def state(self) -> tuple[int, int]:
         """The size and the modification time of the open file."""

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
 from velodrome.collector.watch.progress import RecentRate, RunState
-from velodrome.errors import InputError, StorageError, describe
+from velodrome.errors import InputError, StorageError
 from velodrome.records.outfile import write_whole
 from velodrome.records.rollout import beside
 
@@ -28,24 +27,24 @@ _EVERY_S = 1.0
 
 
 class LiveState:
-    """The file of one run, from its begin to its end. `reason` says why it stopped, if it did."""
+    """The file of one run, from its begin to its end."""
 
-    def __init__(self, output: Path | None, state: Callable[[], RunState], reason: Callable[[], str | None]) -> None:
+    def __init__(self, output: Path | None, state: Callable[[], RunState]) -> None:
         self._path = None if output is None else beside(output, "progress.json")
         self._state = state
-        self._reason = reason
         self._written = 0.0
-
-    def __enter__(self) -> Self:
         self._begun = round(time.time(), 3)
-        self._rate = RecentRate(self._state().done)
+        self._rate = RecentRate(state().done)
         self.update()
-        return self
 
     def update(self) -> None:
         """Write the state, unless that was just done."""
         if time.monotonic() - self._written >= _EVERY_S:
             self._write({})
+
+    def end(self, stopped: str | None) -> None:
+        """The run is over; `stopped` says why it ended early, if it did."""
+        self._write({"finished_at": round(time.time(), 3), "stopped": stopped})
 
     def _write(self, end: Json) -> None:
         if self._path is None:
@@ -57,12 +56,6 @@ class LiveState:
         data = {**process, **times, **asdict(state), "rate": self._rate.of(state.done), **end}
         with suppress(StorageError):  # the rollouts are what matters
             write_whole(self._path, orjson.dumps(data) + b"\n")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        reason = self._reason() if error is None else describe(error)
-        self._write({"finished_at": round(time.time(), 3), "stopped": reason})
 
 
 def process_start(pid: int) -> str | None:
