@@ -24,7 +24,7 @@ FENCES = {  # who may import a package: layers, or modules
     "yappi": ("timing",),
     "torch": ("training",),
     "opentelemetry": ("telemetry",),
-    "ray": ("executors.ray",),
+    "ray": ("ray_executor",),
 }
 
 

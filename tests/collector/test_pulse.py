@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from velodrome.collector.watch.pulse import SAMPLE_S, TICK_S, Pulse
+from velodrome.collector.watch.samples import SAMPLE_S, TICK_S, Pulse
 
 
 def test_a_sample_tells_the_share_of_a_core_and_the_worst_lag_since_the_one_before():

@@ -16,7 +16,7 @@ from tests.shown.conftest import content
 from tests.support.patience import DEADLINE_S
 from tests.support.ray_nodes import RayNodes
 from velodrome.collector.executors.frames import read_frame_from_worker
-from velodrome.executors.ray import RolloutActor
+from velodrome.ray_executor import RolloutActor
 
 COLLECT = (
     "ng_collect_rollouts +input_jsonl_fpath=tasks.jsonl +output_jsonl_fpath=OUT +num_samples_in_parallel=8"

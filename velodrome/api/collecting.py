@@ -77,7 +77,6 @@ async def collect(
     sync_every_s: float = 1.0,
     model_cache: PathLike | None = None,
     model_cache_mode: Literal["off", "record", "replay", "auto"] = "auto",
-    timing_every: int | None = None,
     progress: bool = True,
 ) -> Run:
     """Run tasks x repeats against an agent, in parallel, and keep every rollout.

@@ -25,8 +25,7 @@ from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.exporting import Exposed
 from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
-from velodrome.collector.watch.pulse import beating
-from velodrome.collector.watch.samples import SampleFile
+from velodrome.collector.watch.samples import SampleFile, beating
 from velodrome.errors import ChangedError, StorageError, describe
 from velodrome.records.facts import RowFacts, failure_reason
 from velodrome.settings import mask_text
@@ -96,7 +95,6 @@ class Collector:
         self.budget = Budget(collecting.max_total_tokens, settings.max_failures)
         self.pace: Pace = Auto() if settings.parallel == "auto" else Fixed(settings.parallel)
         self.counts = Counts()
-        self._timing_every = collecting.timing_every
         self._agents: set[str] = set()  # of which a rollout was kept
         self._refusals: dict[str, int] = {}  # by agent, since one of its rollouts was kept
         self._places: set[str] = set()  # of faults in the user's code that were shown
@@ -233,8 +231,6 @@ class Collector:
         if job.agent not in self._agents and isinstance(self.settings, CollectSettings):
             self._agents.add(job.agent)
             self._report_tokens(kept.facts)
-        if self.readings is not None and self._timing_every is not None and counts.kept % self._timing_every == 0:
-            self.readings.show_tree(self.note)
 
     def _report_tokens(self, first: RowFacts) -> None:
         """Report what the first rollout of an agent lacks: those after it will, too."""

@@ -7,14 +7,12 @@ than between other things. After a resume, and with workers, the whole output is
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from velodrome.checks import WHILE_COLLECTING, Checks, short
 from velodrome.collector.watch.progress import counting
 from velodrome.profiling.profile import Profile, make_profile
-from velodrome.profiling.profile_text import profile_tree
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import LostLine
 from velodrome.records.rows import Unread, read_attempts, read_failures
@@ -78,12 +76,6 @@ class Readings:
     def fail(self, failure: Json) -> None:
         """One failed attempt."""
         self._add_finished(RowFacts(failure, failed=True))
-
-    def show_tree(self, show: Callable[[str], None]) -> None:
-        """Show where the time of the rollouts so far went; nothing if they were made by another run."""
-        profile = self.up_to_date().profile
-        if profile is not None:
-            show(profile_tree({"rollouts": profile.rollouts, "tree": profile.tree()}))
 
     def report(self, config: Json, output: Path | None, *, failed: int) -> Json:
         """The fields of a `Run` that the rows decide: metrics, findings in short, where the time went."""

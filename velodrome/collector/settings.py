@@ -80,7 +80,6 @@ class CollectSettings(SharedSettings):
         "auto",
         description="auto gives a stored answer and asks for one that is missing; replay never asks, record always",
     )
-    timing_every: Count | None = Field(None, description="print where the time went every so many rollouts")
 
 
 class VerifySettings(SharedSettings):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from velodrome.collector.executors.worker import WorkerSettings
     from velodrome.collector.executors.workers import StartWorker
 
-_RAY = "velodrome.executors.ray"
+_RAY = "velodrome.ray_executor"
 
 
 @dataclass(frozen=True)

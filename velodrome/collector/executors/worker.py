@@ -26,7 +26,7 @@ from velodrome.collector.executors.frames import attempts_frame, event
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
-from velodrome.collector.watch.pulse import BUSY, beating
+from velodrome.collector.watch.samples import BUSY, beating
 from velodrome.collector.work import RunJob, Work, unpack
 from velodrome.http.limiter import Share, sharing
 from velodrome.rates import limited, make_rates
