@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -19,7 +20,6 @@ with needs_extra("a .zst file", "zst"):
 MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 256 * 1024
 _PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
-_MOST_TRIED_BYTES = 256 * 1024 * 1024  # in frames that turn out to be none: a file can be made of such
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
 )  # without one a bad byte may decode to another text
@@ -98,30 +98,17 @@ def _frame(window: _ReadAhead, start: int) -> Iterator[Piece]:
 
 def _next_frame(window: _ReadAhead, read: Read, start: int) -> int | None:
     """Where from `start` on a frame begins that decodes to its end."""
-    left = _MOST_TRIED_BYTES
-    while left > 0 and (data := read(start, _CHUNK_BYTES)):
+    while data := read(start, _CHUNK_BYTES):
         at = data.find(MAGIC)
         if at < 0:
             start += max(len(data) - len(MAGIC) + 1, 1)
             continue
-        whole, tried = _decodes(window, start + at)
-        if whole:
-            return start + at
-        left -= tried
-        start += at + 1
+        start += at
+        with suppress(zstandard.ZstdError):
+            if any(piece.end is not None for piece in _frame(window, start)):
+                return start
+        start += 1
     return None
-
-
-def _decodes(window: _ReadAhead, start: int) -> tuple[bool, int]:
-    """Whether a whole frame begins here, and how many bytes were looked at."""
-    frame, at = zstandard.ZstdDecompressor().decompressobj(), start
-    while not frame.eof and (data := window(at)):
-        at += len(data)
-        try:
-            frame.decompress(data)
-        except zstandard.ZstdError:
-            return False, at - start
-    return frame.eof, at - start
 
 
 def _pieces_of(path: Path, stream: IO[bytes], *, strict: bool) -> Iterator[Piece]:
