@@ -64,7 +64,7 @@ class CallRates:
         self._turn = asyncio.Lock()
 
     async def take(self) -> float:
-        """Wait for leave to make one call, first come, first served; the tokens that it is charged for now."""
+        """Wait until one call may be made, first come, first served. Returns the tokens that it is charged for now."""
         if self._turn.locked() or self._missing() is not None:
             with span(f"limit:{REQUESTS if self._requests else TOKENS}") as wait:
                 async with self._turn:
@@ -148,7 +148,7 @@ def counted_below(respond: _Method) -> _Method:
 
 
 def counting(respond: Respond) -> Respond:
-    """For those who call a model that may be anybody's: its `respond`, which waits for the limits of the run."""
+    """The `respond` of any model, made to wait for the limits of the run."""
     if _rates.get() is None or hasattr(respond, "counts_calls"):
         return respond
     return partial(_through, respond)
@@ -169,7 +169,7 @@ class _LimitedCall:
 
 
 async def _through(respond: Respond, request: Json) -> Any:
-    """One call. One inside another is a part of that."""
+    """Make one call within the limits. A call inside another is a part of that one."""
     rates = _rates.get()
     if rates is None or _calling.get() is not None:
         return await respond(request)
@@ -187,13 +187,13 @@ async def _through(respond: Respond, request: Json) -> Any:
 
 
 async def repeated() -> None:
-    """Wait as for another call: the one that is made here is sent again."""
+    """Wait before the current call is sent again, which counts as another call."""
     call = _calling.get()
     if call is not None:
         await call.repeat()
 
 
 def _tokens(response: Any) -> int | None:
-    """What an answer says it used."""
+    """The tokens of an answer; None if it reports none."""
     usage = response.get("usage") if isinstance(response, dict) else getattr(response, "usage", None)
     return total_tokens(usage) if isinstance(usage, dict) else None

@@ -67,7 +67,7 @@ async def ray_workers(cpus_each: float, work: Work, settings: WorkerSettings) ->
 
 
 class _ActorLink:
-    """An actor that runs a worker, from its start to its loss."""
+    """A link to the actor that runs a worker."""
 
     def __init__(self, actor: Any, settings: WorkerSettings, work: Any) -> None:
         self.ending: str | None = None
@@ -77,7 +77,7 @@ class _ActorLink:
         self._unsent: list[bytes] = []
 
     def send(self, data: bytes) -> None:
-        """Send a frame, together with others of this moment."""
+        """Send a frame, in one call with others of this turn of the loop."""
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(data)

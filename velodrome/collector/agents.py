@@ -1,4 +1,4 @@
-"""Who runs the tasks: the agents of a configuration, or a live one. And what they are made of, for the run file."""
+"""The agents that run the tasks, of a configuration or made in Python, and their recipes for the run file."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class LiveAgents:
         self.secrets: Collection[str] = frozenset()
 
     def record(self, names: Iterable[str]) -> None:
-        """The caller has wrapped the models; none at all is a mistake."""
+        """Refuse an agent without a recorded model: the caller wraps models itself."""
         if not has_recorded(self._agent):
             raise InputError(
                 f"model_cache: {self.default} has no model that is recorded; make it with model=velodrome.recorded(…)"
@@ -116,16 +116,16 @@ class LiveAgents:
             )
 
     def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
-        """A live agent is here."""
+        """Nothing to refuse: a live agent is in this process."""
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
-        """The agent, under every one of these names."""
+        """The agent, under each of these names."""
         if self._agent is None:
             raise InputError(f"{self.default}: not an agent: it has no run")
         return dict.fromkeys(names, self._agent)
 
     def environments(self, names: Iterable[str]) -> dict[str, Resources]:
-        """The environment, under every one of these names."""
+        """The environment, under each of these names."""
         environment = self._environment or _attribute(self._agent, "environment", "resources_server", "resources")
         if environment is None:
             raise InputError(f"{self.default}: it has no environment, so there is nothing to verify with")
@@ -145,7 +145,7 @@ class LiveAgents:
         return recipes
 
     async def aclose(self) -> None:
-        """The caller made it, and keeps it."""
+        """Nothing to close: the agent belongs to the caller."""
 
 
 Agents = ConfiguredAgents | LiveAgents

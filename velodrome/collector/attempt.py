@@ -42,7 +42,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Failed:
-    """A failure as it is in the failures file, but for the number of the attempt."""
+    """A row of the failures file, without the number of the attempt."""
 
     row: Json
     away: Away | None = None  # the server that could not be reached, if that is why it failed
@@ -94,12 +94,12 @@ async def attempt(
 
 
 def failed_attempt(job: Job, error: RolloutError, meta: Json, timing: Json, spans: Span) -> Attempt:
-    """An attempt that came to nothing. Its tokens were paid for, too."""
+    """A failed attempt. Its tokens count, since they were paid for."""
     return Attempt(job, failed(error, meta, timing, job.task), timing, int(spans.count("tokens")))
 
 
 def meta_of(job: Job) -> Json:
-    """What every row of a job says of it under `meta`."""
+    """The fields of `meta` that each row of a job has."""
     return {
         "key": job.key,
         **({"task_digest": job.digest} if job.digest else {}),
@@ -111,7 +111,7 @@ def meta_of(job: Job) -> Json:
 
 
 class uncancelled:
-    """What would end the task or the process fails the rollout: `SystemExit`, a cancellation that nobody requested.
+    """Turns `SystemExit`, and a cancellation that nobody requested, into a failure of the rollout.
 
     Ctrl-C and a cancellation of this task pass.
     """
@@ -136,7 +136,7 @@ class uncancelled:
 
 
 def row_of(job: Job, result: Json, meta: Json, verify: bool) -> Json:
-    """The rollout that an agent's result is."""
+    """The row of an agent's result."""
     with blame(AgentError, f"{job.agent}: its result is not a rollout"):
         if verify:
             check_reward(result.get("reward"))
@@ -185,7 +185,7 @@ def check_numbers(score: Json) -> None:
 
 
 def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
-    """The failure that an error is."""
+    """The failed attempt of an error."""
     place = {} if error.place is None else {"place": error.place}
     text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
     lines = ""
@@ -206,7 +206,7 @@ def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
 
 
 def request_of(task: Json) -> Json:
-    """What the task asked, so that a failure can be read alone; not if it is huge or cannot be written."""
+    """The request of the task, so that a failure can be read alone; nothing if it is huge or not JSON."""
     request = {name: task[name] for name in ("responses_create_params",) if name in task}
     try:
         return request if len(rollout.encode(request)) <= _LONGEST_REQUEST else {}

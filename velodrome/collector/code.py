@@ -44,7 +44,7 @@ def code_digest(kind: Any) -> str | None:
 
 
 def _named(text: str, known: dict[str, Any]) -> dict[str, Any]:
-    """What a text names of a module, and of the modules imported there."""
+    """The values of a module, and of the modules imported there, that a source text names."""
     named: dict[str, Any] = {}
     for name in sorted(known.keys() & re.findall(r"(?<![\w.])[^\W\d]\w*", text)):
         value = known[name]
@@ -57,7 +57,7 @@ def _named(text: str, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lasting(value: Any) -> str:
-    """A constant as text that is the same in the next process: no address, no order of a set."""
+    """A constant as text that is the same in every process: without addresses, with sets in order."""
     text = str(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 

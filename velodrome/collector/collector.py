@@ -113,7 +113,7 @@ class Collector:
         self._note(text)
 
     async def run(self, executor: Executor) -> Run:
-        """Until there are no jobs, a budget is reached, or somebody stops it."""
+        """Run until there are no jobs, a budget is reached, or the run is stopped."""
         self._executor = executor
         if isinstance(self.jobs, Planned):
             self.jobs.note = self.note
@@ -138,7 +138,7 @@ class Collector:
         return self.result()
 
     async def _receive(self, executor: Executor) -> None:
-        """Take what is finished. What is finished when the run is cancelled or given up is written, too."""
+        """Write and count finished attempts, also those that finished before the run was cancelled."""
         try:
             async with aclosing(executor.run(self.jobs)) as batches:
                 async for batch in batches:
@@ -205,7 +205,7 @@ class Collector:
             self.stop.request(reason)
 
     def _entry(self, job: Job) -> Entry:
-        """What the keys file says of a rollout."""
+        """The entry of a rollout in the keys file."""
         if not self.plan.by_task:
             return job.key, 0, job.digest
         name, _, repeat = job.key.rpartition("/")
@@ -233,7 +233,7 @@ class Collector:
             self._report_tokens(kept.facts)
 
     def _report_tokens(self, first: RowFacts) -> None:
-        """Report what the first rollout of an agent lacks: those after it will, too."""
+        """Report missing token ids of an agent's first rollout: later ones will lack them, too."""
         flaws = first.token_flaws
         if flaws:
             report = self.note if self.title else log.warning  # without a bar, notes are easily missed
@@ -297,17 +297,17 @@ class Collector:
         )
 
     def state(self) -> RunState:
-        """How far it is."""
+        """The numbers for the progress."""
         counts, done = self.counts, self.plan.kept + self.plan.skipped + self.counts.failed
         limit = self.pace.limit if isinstance(self.pace, Auto) else None
         return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward, limit)
 
     def account(self) -> str:
-        """The counts in one line, with the file that they are about."""
+        """The counts in one line, with the output's name."""
         return f"{self.result().summary()}  ->  {self.sink.path}"
 
     def refused(self, error: StorageError) -> StorageError:
-        """What ended the run, with the counts of what came before: the disk, or a program that changed a file."""
+        """The error that ended the run, with the counts so far: the disk, or another program that changed a file."""
         self.sink.close()
         changed = self.sink.changed
         if changed is None:
@@ -345,7 +345,7 @@ class Collector:
 
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
-        """The progress, at its own pace."""
+        """Show the progress while the block runs."""
         if not self.title:
             yield
             return

@@ -51,7 +51,7 @@ def entry_of(line: bytes) -> Entry | None:
 
 
 def has_other(rollouts: list[tuple[int, int]], content: str) -> bool:
-    """Whether one of these rollouts has other content. One without a digest has not."""
+    """Whether one of these rollouts was made from other content. One without a digest counts as equal."""
     own = int(content, 16) if rollouts else 0
     return any(digest not in (0, own) for digest, _ in rollouts)
 
@@ -106,7 +106,7 @@ class Earlier:
         return result
 
     def forget(self) -> None:
-        """Free the memory: the plan has what it needs."""
+        """Free the memory, once the plan is complete."""
         self.records, self.rows = b"", 0
         self.__dict__.pop("_sorted", None)
 
@@ -125,7 +125,7 @@ class Earlier:
 def read_earlier(
     output: Path | None, read: Callable[[bytes], Entry | None] = entry_of, *, by_task: bool = True
 ) -> Earlier:
-    """What the output has: from its keys file if that fits, else from its lines; nothing if there is no output."""
+    """The rollouts of an output: from its keys file if that fits, else from its lines."""
     earlier = Earlier(output)
     if output is None or not output.exists():
         return earlier
@@ -167,7 +167,7 @@ def count_rollouts(path: Path) -> int:
 
 
 def keys_path(output: Path) -> Path:
-    """Where the keys of an output are."""
+    """The path of an output's keys file."""
     return beside(output, "keys")
 
 
@@ -186,7 +186,7 @@ class KeyFile:
             self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def add(self, entry: Entry) -> None:
-        """One row that is in the output."""
+        """Add a row that is in the output."""
         if self._fd >= 0:
             self._waiting.append(_row(entry))
 

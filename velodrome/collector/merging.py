@@ -38,7 +38,7 @@ class MergeOptions(Settings):
 
 @dataclass
 class MergeResult:
-    """What was merged. `repeated` counts rollouts whose key was there before, `left_out` lines that are none."""
+    """The counts of a merge. `repeated` are rollouts whose key came before, `left_out` other lines."""
 
     rollouts: int = 0
     repeated: int = 0
@@ -81,7 +81,7 @@ def merge(options: MergeOptions) -> MergeResult:
 
 
 def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> None:
-    """The first rollout of every key."""
+    """Write the first rollout of every key."""
     keys: set[int] = set()
     tasks: dict[int, int] = {}  # the digest of each task's content
     for path in paths:
@@ -143,7 +143,7 @@ def _whole_lines(path: Path, result: MergeResult) -> Iterator[tuple[int, bytes]]
 
 
 def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResult) -> None:
-    """Every failed attempt once."""
+    """Write every failed attempt once."""
     seen: set[int] = set()
     for path in (beside(path, "failures.jsonl") for path in paths):
         for number, line in _whole_lines(path, result) if path.exists() else ():
@@ -157,7 +157,7 @@ def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResul
 
 
 def _merge_notes(notes: OutFile, paths: Sequence[Path]) -> int:
-    """What people said, each line once and by its time: the last of a person counts."""
+    """Write people's judgements, each line once, in the order of their time: the last of a person counts."""
     times: dict[bytes, float] = {}
     for file in filter(Path.exists, map(notes_file, paths)):
         for _, line in _whole_lines(file, MergeResult()):

@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 
 @dataclass
 class Fixed:
-    """Always the same number."""
+    """A fixed limit."""
 
     limit: int
     decided: list[Decision] = field(default_factory=list)
@@ -68,7 +68,7 @@ class _Window:
 
 
 class Auto:
-    """Finds the limit. `decided` has what was decided since the caller last emptied it.
+    """Finds the limit. `decided` has the decisions since the caller last emptied it.
 
     `_base` is the limit to keep, with its throughput; the limit differs from it while another is tried.
     """
@@ -105,7 +105,7 @@ class Auto:
         self._give_up("429")
 
     def finished(self, now: float, *, in_flight: int, disturbed: bool = False) -> None:
-        """One rollout is finished; so many were in flight with it. `disturbed`: it met errors other than 429."""
+        """One rollout has finished, with this many in flight. `disturbed`: it met errors other than 429."""
         if self.limit < self._target and in_flight >= self.limit and now >= self._refused_until:
             self.limit += 1
         if self.limit != self._target or in_flight > self.limit:
@@ -148,7 +148,7 @@ class Auto:
                 self._try()
 
     def _accept(self, rate: float) -> None:
-        """What was tried is kept, and the same is tried again."""
+        """Keep the limit that was tried, and try the same step again."""
         if self._ceiling is not None and self.limit >= self._ceiling:
             self._ceiling = None
         self._base, self._rate = self.limit, rate
@@ -156,7 +156,7 @@ class Auto:
         self._try()
 
     def _give_up(self, why: str) -> None:
-        """Back to what was kept; the other direction is tried next, after a while."""
+        """Return to the limit before. The other direction is tried next, after a while."""
         self._starting = False
         self._wait = self._patience = min(2 * self._patience, _MOST_PATIENCE)
         self._up = not self._up if self._ceiling is None else True
@@ -224,7 +224,7 @@ class Pacing:
         self._decisions += [(round(time.time(), 3), *decision) for decision in decided]
 
     def take_decisions(self) -> list[tuple[float, int, int, str]]:
-        """What was decided since this was last called: when, the limit before and after, why."""
+        """The decisions since the last call: when, the limit before and after, why."""
         decisions, self._decisions = self._decisions, []
         return decisions
 
@@ -262,7 +262,7 @@ class Budget:
     max_failures: float | None = None
 
     def reached(self, *, tokens: int, kept: int, failed: int) -> str | None:
-        """The limit that is used up, in words, or None."""
+        """The budget that is used up, in words, or None."""
         if self.max_total_tokens is not None and tokens >= self.max_total_tokens:
             return f"max_total_tokens={self.max_total_tokens} reached ({tokens} tokens)"
         if self.max_failures is None or not failed:

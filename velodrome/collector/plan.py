@@ -100,7 +100,7 @@ class Plan:
         return self.done.count(SKIPPED)
 
     def add(self, name: int, content: str, there: list[tuple[int, int]]) -> None:
-        """One more task, by the hash of its name and the digest of its content; `there` is what the output has."""
+        """Add a task: the hash of its name, the digest of its content, and its rollouts in the output (`there`)."""
         own, done = int(content, 16), bytearray(self.repeats)
         for other, repeat in there:
             if other in (0, own) and 0 <= repeat < self.repeats:
@@ -136,7 +136,7 @@ class Plan:
 
 
 class InputProblems:
-    """What is wrong with the tasks: one line for each kind of problem, with the first place it occurs."""
+    """Problems of the tasks: one line for each kind, with the first place it occurs."""
 
     def __init__(self, place: Callable[[int], str]) -> None:
         self._place = place
@@ -238,7 +238,7 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier) -> Plan:
 
 
 def check_selection(selection: TaskSelection) -> None:
-    """What is put into every task must leave it one, and the agent must be known."""
+    """Refuse overrides that make a task invalid, and an agent that is not known."""
     params = selection.params
     if "input" in params:
         try:
@@ -263,7 +263,7 @@ def known_agent(agent: str | None, agents: Collection[str]) -> str:
 
 
 class Planned:
-    """The jobs of a plan, task by task. Reading stops at what cannot be read, and `note` reports it."""
+    """The jobs of a plan, task by task. Reading stops at an unreadable line, and `note` reports it."""
 
     def __init__(self, jobs: Iterator[Job], note: Callable[[str], None] = lambda text: None) -> None:
         self._jobs = jobs
@@ -335,7 +335,7 @@ def task_jobs(
 
 
 def _as_checked(line: bytes, content: str) -> Json:
-    """The row that the survey checked, which equal content needs not be again; a `ValueError` if it is another now."""
+    """The row that the survey checked. A `ValueError` if its content has changed since."""
     try:
         row: Json = orjson.loads(line)
         if digest(row) == content:

@@ -1,4 +1,4 @@
-"""What rows say: the metrics, what may be wrong with them, and where the time went.
+"""Metrics, checks and profile of the rows of a run.
 
 The collector feeds its own rows while it runs, many at a time, because the code that reads them is quicker in a row
 than between other things. After a resume, and with workers, the whole output is read at the end instead.
@@ -26,7 +26,7 @@ _BYTES_AT_ONCE = 1_000_000  # rows can be large, and are held until they are rea
 
 
 class Readings:
-    """What the rows so far say; `profile` is None if they were made by another run."""
+    """Metrics, checks and profile of the rows so far; `profile` is None if another run made them."""
 
     def __init__(self, where: str, *, by_task: bool, profiled: bool) -> None:
         self.tally = Tally(by_task=by_task)
@@ -42,7 +42,7 @@ class Readings:
         self._read_if_many()
 
     def _add_finished(self, facts: RowFacts) -> None:
-        """The same while they are made: each takes its place in the order in which they finished."""
+        """Add a row of the run that goes on, in the order in which rows finished."""
         insort(self._waiting, facts, key=lambda each: each.finished_at or 0.0)
         self._bytes += facts.size
         self._read_if_many()
@@ -52,12 +52,12 @@ class Readings:
             self._read(1 + len(self._waiting) // 2)
 
     def up_to_date(self) -> Readings:
-        """Itself, with nothing waiting to be read."""
+        """Read all waiting rows, and return self."""
         self._read(len(self._waiting))
         return self
 
     def _read(self, count: int) -> None:
-        """Read so many of the waiting rows, the oldest first."""
+        """Read this many of the waiting rows, the oldest first."""
         oldest, self._waiting = self._waiting[:count], self._waiting[count:]
         self._bytes = sum(each.size for each in self._waiting)
         for facts in oldest:
@@ -90,7 +90,7 @@ class Readings:
 
 
 class OutputReadings(Readings):
-    """What the rows of one output file say. `rollouts` counts those that have a key."""
+    """Metrics, checks and profile of one output file. `rollouts` counts those that have a key."""
 
     def __init__(self, output: Path, *, profiled: bool, by_task: bool) -> None:
         super().__init__(str(output), by_task=by_task, profiled=profiled)
@@ -121,7 +121,7 @@ class OutputReadings(Readings):
         self._unread(lost)
 
     def end(self) -> None:
-        """The file is over."""
+        """Finish after the last line."""
         self.up_to_date()
         if self.profile is not None:
             for note in self._unread.notes:

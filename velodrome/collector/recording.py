@@ -80,7 +80,7 @@ class AnswerStore:
         return connection
 
     def get(self, key: bytes) -> bytes | None:
-        """The answer to what has this digest."""
+        """The stored answer with this key, or None."""
         try:
             row = self._reader.execute("SELECT answer FROM answer WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
@@ -109,7 +109,7 @@ class AnswerStore:
             return int(rows.fetchone()[0])
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._thread.shutdown()
         self._reader.close()
         self._writer.close()
@@ -151,7 +151,7 @@ class ModelRecording:
         return f"model_cache: {self.store.count():,} answers in {self.store.path}"
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.store.close()
         del self.store
 

@@ -16,7 +16,7 @@ RecordingMode = Literal["off", "record", "replay", "auto"]
 
 
 class SharedSettings(Settings):
-    """What collecting and scoring share."""
+    """The settings that collecting and scoring share."""
 
     input: FilePath | None = Field(None, alias="input_jsonl_fpath", description="the tasks: .jsonl or .jsonl.zst")
     output: FilePath | None = Field(None, alias="output_jsonl_fpath", description="where rollouts go")

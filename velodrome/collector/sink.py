@@ -96,7 +96,7 @@ class Sink:
             file.append(line)
 
     def seal(self) -> None:
-        """Let the keys file say that it is complete up to here."""
+        """Mark the keys file as complete up to here."""
         if self.keys is not None and self.changed is None:
             self.keys.seal(*self.rows.state())
 
@@ -128,7 +128,7 @@ class Sink:
                     return
 
     def leave(self, problem: str) -> None:
-        """Write nothing more: another program changed a file. What the keys file says may be wrong now."""
+        """Write nothing more, because another program changed a file. The keys file is removed: it may be wrong."""
         self.changed = problem
         with suppress(OSError):
             keys_path(self.path).unlink(missing_ok=True)
@@ -204,7 +204,7 @@ def open_sink(settings: SharedSettings, earlier: Earlier, *, by_task: bool) -> I
 
 
 def refuse_output(output: Path, source: Path | None) -> None:
-    """An output that cannot be one, said before anything runs. `source` is a file to read, or a pattern of files."""
+    """Refuse an output that cannot be written. `source` is the input: a file or a pattern of files."""
     if not output.name.endswith((".jsonl", ".jsonl.zst")):
         raise InputError(f"{output}: an output ends in .jsonl or .jsonl.zst")
     if (problem := side_file_problem(output)) is not None:

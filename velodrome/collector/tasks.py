@@ -33,7 +33,7 @@ class TaskFiles:
                 yield last, line
 
     def place(self, number: int) -> str:
-        """Which file the line of that number is in, and where."""
+        """The file and line of a line by its number."""
         at = bisect_left(self._before, number) - 1
         return f"{self._paths[at]}:{number - self._before[at]}"
 
@@ -50,7 +50,7 @@ class TaskList:
         return enumerate(self._lines, 1)
 
     def place(self, number: int) -> str:
-        """Which task it is."""
+        """The task by its number, for messages."""
         return f"{self.name}:{number}"
 
 

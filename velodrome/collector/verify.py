@@ -146,7 +146,7 @@ def parsed(line: bytes) -> Json | None:
 
 
 def content(row: Json) -> str:
-    """A digest of what is scored, which the score does not change: two rollouts can have the same key."""
+    """A digest of the conversation, which a score does not change: two rollouts can have the same key."""
     return digest({name: row.get(name) for name in ("responses_create_params", "output")})
 
 
@@ -157,7 +157,7 @@ def entry_of(line: bytes) -> Entry | None:
 
 
 def agent_for(row: Json, settings: VerifySettings, agents: Agents) -> str:
-    """Whose environment scores this row. A live environment scores every row."""
+    """The agent whose environment scores this row. A live environment scores every row."""
     return settings.agent or str(agents.sole or row["meta"].get("agent") or agents.default or "")
 
 
@@ -207,7 +207,7 @@ def default_output(source: Path) -> Path:
 
 
 def needed_fields(folder: Path | None) -> set[str]:
-    """The fields with an answer that every example task of an environment has, so that its `verify` needs them."""
+    """The answer fields that every example task of an environment has: its `verify` needs them."""
     needed: set[str] = set(ANSWER_KEYS) if folder is not None and (folder / _EXAMPLES).is_file() else set()
     for _, line in read_lines(folder / _EXAMPLES) if folder is not None and needed else ():
         example = loads(line)

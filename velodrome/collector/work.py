@@ -1,4 +1,4 @@
-"""What a run does with a job, as an object that other processes can have: it makes the function from job to attempt.
+"""What a run does with a job, as an object that can be sent to other processes: it makes the function that runs jobs.
 
     work.connect(around)(job) -> Attempt      # here, or in a worker that got the work as bytes
 
@@ -65,7 +65,7 @@ class Collecting:
 
 @asynccontextmanager
 async def packed(thing: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
-    """Work, or what holds it, as bytes for another process; what is shared is served as long as the block runs.
+    """Work as bytes for another process. Shared components are served as long as the block runs.
 
     `host` is the address of this machine at which the other process reaches it.
     """
@@ -89,7 +89,7 @@ async def packed(thing: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
 
 
 def unpack(data: bytes) -> Any:
-    """What `packed` made, in another process. The bytes come from the parent, which can do all that they can."""
+    """Unpack the bytes of `packed` in another process. They come from the parent, so they are trusted."""
     return _Unpickler(io.BytesIO(data)).load()
 
 
@@ -112,7 +112,7 @@ def _pack(thing: Any, address: Callable[[Component], Any]) -> bytes:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Gives a client in the place of a component that is shared."""
+    """Puts a client in the place of each shared component."""
 
     def persistent_load(self, address: Any) -> Any:
         from velodrome.serving.remote import client_of

@@ -1,1 +1,1 @@
-"""What is at rest: tasks, rollouts, the conversation in them, and JSONL that is whole or absent."""
+"""Files and rows: tasks, rollouts, their conversations, and JSONL lines that are complete or absent."""

@@ -1,4 +1,4 @@
-"""The one writer of a JSONL file, plain or `.zst`: locked, mended when it is opened, and appended to.
+"""Writes a JSONL file, plain or `.zst`: locks it, repairs its last line when it is opened, and appends to it.
 
 Each line is one `write(2)` under a lock on the file itself. A write that the disk refuses is taken back, so the file
 holds whole lines. `change` reports what other programs did to the file meanwhile.
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class Appender:
-    """One open file. `notes` says what was mended. Another process that holds it is waited for, or an `InputError`."""
+    """One open file. `notes` lists repairs. If another process holds it, wait for that, or raise an `InputError`."""
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
         self.path = path
@@ -136,7 +136,7 @@ class Appender:
         return True
 
     def change(self, *, reread: bool = False) -> str | None:
-        """What another program did to the file, or None. With `reread` what was appended here is read back, too."""
+        """How another program changed the file, or None. With `reread` the appended bytes are read back, too."""
         held = os.fstat(self._fd)
         try:
             there = os.stat(self.path)
@@ -171,7 +171,7 @@ class Appender:
         self.size = self.size_before = self._synced = 0
 
     def sync(self) -> None:
-        """Ask the disk to keep what was written, against a power cut."""
+        """Sync to disk, against a power cut."""
         size = self.size
         if size != self._synced:
             try:

@@ -1,4 +1,4 @@
-"""Two shapes of one conversation, and what a verifier sees of it.
+"""The two shapes of a conversation, and the view of it that a verifier gets.
 
 On the wire a conversation is a list of *items* (OpenAI Responses: `message`, `reasoning`, `function_call`,
 `function_call_output`). In a rollouts file it is a list of *messages* (`role: assistant` with its reasoning, text
@@ -211,7 +211,7 @@ def _assistant_items(message: Json) -> list[Json]:
 
 
 def token_flaws(messages: Sequence[Json]) -> tuple[list[str], list[str]]:
-    """Which token fields are missing, and why the ids are not whole, so that nobody can train on them.
+    """The token fields that are missing, and why the ids are incomplete and cannot be trained on.
 
     A field that is on one turn of the model belongs on all, and a log-probability to every id. Without ids only
     log-probabilities that are `null` are missing: those of a text are on the text.
@@ -283,7 +283,7 @@ def _parsed(arguments: Any) -> Any:
 
 
 class Response:
-    """What a verifier is given: the final text, the tool calls, the items; `response["…"]` reaches the raw fields."""
+    """The view of a response that verifiers get: final text, tool calls, items; `response["…"]` reads raw fields."""
 
     __slots__ = ("raw",)
 

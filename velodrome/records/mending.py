@@ -1,4 +1,4 @@
-"""Rows of others: fields of a wrong type are left out and named, so that the rest can be read. Nothing is guessed."""
+"""Repairs foreign rows: fields of a wrong type are left out and named, so that the rest can be read."""
 
 from __future__ import annotations
 

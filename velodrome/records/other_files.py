@@ -109,7 +109,7 @@ def foreign_file(path: Path) -> str | None:
 
 
 def where(path: Path, line: int) -> str:
-    """The problem with its place and what to do."""
+    """The message for a NeMo Gym rollout at a line."""
     return f"{path}:{line}: {FOREIGN} (velo import nemo_gym {path} --to imported.jsonl)"
 
 

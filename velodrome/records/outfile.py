@@ -1,4 +1,4 @@
-"""New files that are there whole or not at all, and never in the place of one that was there.
+"""New files that are complete or absent, and that replace no existing file.
 
 What is written goes to a hidden file beside the target; `commit` moves it there. A name that ends in `.zst` is
 compressed.
@@ -17,7 +17,7 @@ from velodrome.records.rollout import SIDECARS, beside
 
 
 def side_file_problem(path: Path) -> str | None:
-    """Why no output may have this name, or None: it is that of a file beside another output."""
+    """The problem with a name that belongs to a file beside another output, or None."""
     if path.name.removesuffix(".zst").endswith(tuple(f".{kind}" for kind in SIDECARS)):
         return f"{path}: the name of a file that belongs to a run's rollouts; give another output"
     return None

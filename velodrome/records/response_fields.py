@@ -1,4 +1,4 @@
-"""What OpenAI's types insist on in a Response, filled in where one is made: ids, times, lists that may be empty.
+"""Fills in what OpenAI's types require of a Response: ids, times, lists that may be empty.
 
 Ids of items are derived from the id of the Response and their place, so the same Response has the same ids.
 """
@@ -25,12 +25,12 @@ _NOTHING: Json = {}
 
 
 def item_id(kind: str, response_id: str, index: int) -> str:
-    """The id of an output item that came without one."""
+    """The id for an output item that has none."""
     return f"{_ID_PREFIX.get(kind, 'item')}_{response_id}_{index}"
 
 
 def complete(response: Json, request: Json = _NOTHING) -> Json:
-    """The Response, to that request, with every field that OpenAI's types insist on. What it has is kept."""
+    """The Response to that request with every field that OpenAI's types require. Existing fields are kept."""
     name = response.get("id") or f"resp_{uuid4().hex}"
     whole = {**_OPTIONAL, **response, "id": name}
     if whole.get("created_at") is None:

@@ -171,7 +171,7 @@ def key_in(line: bytes) -> str | None:
 
 
 def split_key(key: str) -> tuple[str, int]:
-    """`<task id>/<repeat>` taken apart."""
+    """Split `<task id>/<repeat>`."""
     task, _, repeat = key.rpartition("/")
     return task, int(repeat)
 

@@ -51,7 +51,7 @@ def check_task(row: Any, *, done: bool = False) -> None:
 
 
 def check_input(prompt: Any) -> None:
-    """What a model can be prompt: a text, or messages; a `ValueError` says what is wrong with anything else."""
+    """Check a prompt: a text that is not empty, or messages. A `ValueError` says what is wrong."""
     if prompt is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
     if not prompt or not isinstance(prompt, str | list):
@@ -63,12 +63,12 @@ def check_input(prompt: Any) -> None:
 
 
 def is_too_deep(line: bytes, row: Json) -> bool:
-    """Whether the row of this JSON is too deep to be written; few lines have brackets enough to be examined."""
+    """Whether a row is nested too deeply to be written. Lines with few brackets need no look."""
     return line.count(b"{") + line.count(b"[") > DEEPEST and not can_be_written(row)
 
 
 def can_be_written(value: Any) -> bool:
-    """Whether this is not too deep for orjson, which reads deeper than it writes; a rollout wraps a task twice."""
+    """Whether orjson, which reads deeper than it writes, can write this value inside a rollout."""
     try:
         orjson.dumps([[[[value]]]])
     except orjson.JSONEncodeError:
@@ -89,12 +89,12 @@ def _kind(value: Any) -> str:
 
 
 def task_id(row: Json) -> str:
-    """The row's own name, else its digest."""
+    """The task's id: its own, else its digest."""
     return own_id(row) or digest(row)
 
 
 def own_id(row: Json) -> str | None:
-    """The name the row gives itself."""
+    """The row's own id, or None."""
     for name in ("id", "task_id"):
         own = row.get(name)
         if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
@@ -103,12 +103,12 @@ def own_id(row: Json) -> str | None:
 
 
 def digest(content: Json) -> str:
-    """Sixteen hex digits that equal content shares, whatever the order of its keys."""
+    """A digest of the content as sixteen hex digits; the order of keys does not matter."""
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
 def hashed(text: str | bytes) -> int:
-    """A number of 64 bits, the same in every process."""
+    """A 64-bit hash, the same in every process."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest())
 
@@ -131,7 +131,7 @@ def task_of_minimal(row: Json) -> str | None:
 
 
 def agent_of(row: Json) -> str | None:
-    """The agent the row asks for (`agent_ref.name`)."""
+    """The agent that the row names (`agent_ref.name`)."""
     reference = row.get("agent_ref")
     name = reference.get("name") if isinstance(reference, dict) else None
     return name if isinstance(name, str) else None
@@ -148,7 +148,7 @@ _TEXT, _OBJECT, _NUMBER = (str, type(None)), (dict, type(None)), (int, float)
 
 
 class RequestFlaw(NamedTuple):
-    """Which field of a request cannot be used, and why: the end of a sentence that begins with the field."""
+    """A field of a request that cannot be used, and why: `problem` ends a sentence that begins with the field."""
 
     param: str
     problem: str
@@ -157,12 +157,12 @@ class RequestFlaw(NamedTuple):
         return f'"{self.param}" {self.problem}'
 
     def below(self, place: str) -> RequestFlaw:
-        """The same, of an item at a place."""
+        """The flaw with its place before the field's name."""
         return RequestFlaw(f"{place}.{self.param}" if self.param else place, self.problem)
 
 
 def request_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None:
-    """Why this cannot be asked, or None. Fields that are not named here pass."""
+    """The flaw of a request, or None. Fields that are not named here pass."""
     flaw = _shape_flaw(params, conversation)
     if flaw is not None:
         return flaw
@@ -251,7 +251,7 @@ def _choice_flaw(choice: Any) -> RequestFlaw | None:
 
 
 def item_flaw(item: Any) -> RequestFlaw | None:
-    """Why this is neither a message nor an item that can be sent. Kinds that are not known here are not looked into."""
+    """The flaw of a message or an item of a request, or None. Unknown kinds are not examined."""
     if not isinstance(item, dict):
         return RequestFlaw("", "must be an object")
     kind = item.get("type", "message")
@@ -277,7 +277,7 @@ def item_flaw(item: Any) -> RequestFlaw | None:
 
 
 def _list(value: Any) -> list[Any]:
-    """A list as it is, nothing for null, and for anything else a list that has a flaw."""
+    """The list; an empty one for null; for anything else a list with a flaw."""
     return value if isinstance(value, list) else [None] if value else []
 
 

@@ -28,7 +28,7 @@ Read = Callable[[int, int], bytes]  # from an offset, up to so many bytes
 
 
 class Piece(NamedTuple):
-    """A part of the text of a frame; or damaged bytes, which have none."""
+    """A part of a frame's text, or damaged bytes."""
 
     frame: int  # where the frame, or the damage, begins in the file
     at: int  # where the part begins in the frame's text

@@ -20,7 +20,7 @@ _LEAST_READ_S = 1e-4  # that is worth a field of the row
 
 
 class Jobs(Protocol):
-    """What is left to do. `take` gives the next job, or None if there is none now; `ended` says if that is final."""
+    """The jobs that are left. `take` gives the next one, or None if there is none now; `ended`: whether that is final."""
 
     @property
     def ended(self) -> bool: ...
@@ -72,7 +72,7 @@ class Executor:
             raise self._error
 
     def wake(self) -> None:
-        """There may be something to do: a job arrived, or the limit rose."""
+        """Look for work again: a job arrived, or the limit rose."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 

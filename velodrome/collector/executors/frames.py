@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other, as bytes: jobs one way, finished attempts the other.
+"""The frames between a parent and its workers, as bytes: jobs one way, finished attempts the other.
 
 A frame to a worker is JSON. A frame from a worker is a JSON header and the lines of the attempts behind it, which the
 parent writes as they are.
@@ -24,17 +24,17 @@ _FOR_THE_PACE = ("total_s", "backoff_s", "retries", "rate_limited")  # of the ti
 
 
 def jobs_frame(jobs: Iterable[Job], around: Json) -> bytes:
-    """Jobs to start, and what surrounds them in the parent."""
+    """A frame of jobs to start, with the surroundings in the parent."""
     return orjson.dumps({"jobs": list(map(tuple, jobs)), "around": around})
 
 
 def event(**fields: Any) -> bytes:
-    """Anything that is not an attempt: `event(note="…")`."""
+    """A frame with anything but attempts: `event(note="…")`."""
     return _framed(fields, ())
 
 
 def attempts_frame(attempts: Iterable[Attempt]) -> bytes:
-    """Finished attempts."""
+    """A frame of finished attempts."""
     header, lines = [], []
     for each in attempts:
         result = each.result
@@ -63,7 +63,7 @@ def read_frame_from_worker(data: bytes) -> tuple[Json, memoryview]:
 
 
 def attempts_in(header: Json, lines: memoryview, jobs: Mapping[int, Job]) -> list[Attempt]:
-    """The attempts of a frame. Their jobs are known here by place; of one that is not, nothing is wanted any more."""
+    """The attempts of a frame. Attempts at jobs that are no longer known here are dropped."""
     result, offset = [], 0
     for fields in header["attempts"]:
         line = bytes(lines[offset : offset + fields.get("size", 0)])

@@ -52,7 +52,7 @@ class Inline(Executor):
         super().cancel(now=now)
 
     async def begin(self) -> None:
-        """Nothing has to start."""
+        """Nothing has to be started."""
         self._scope = scope.current()
         if self._scope is not None:
             self._scope.waits_for_servers = True
@@ -72,7 +72,7 @@ class Inline(Executor):
         await scope.settle()
 
     async def _run(self, job: Job) -> None:
-        """One attempt that reached its servers; nothing if the run stops before it could."""
+        """Run one attempt until it reached its servers; nothing if the run stops before."""
         outage, unreachable, tokens = self._outage, None, 0
         try:
             while await outage.over():

@@ -1,4 +1,4 @@
-"""An unreachable server is waited for; tasks are not blamed for it.
+"""Waits for unreachable servers, so that no task is blamed for them.
 
 While one is unreachable no rollout starts, and those that met it wait to be tried again. They continue once it accepts
 connections. After a limit the run stops, and what was not finished counts as not run.
@@ -76,7 +76,7 @@ class Outage:
             self._note(f"{away.address} is back after {time.monotonic() - since:.0f} s")
 
     def stop(self) -> None:
-        """The run stops: nobody waits any longer."""
+        """Stop waiting, because the run stops."""
         self._stopped.set()
 
     async def aclose(self) -> None:
@@ -87,7 +87,7 @@ class Outage:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _probe(self, away: Away) -> None:
-        """Until it listens. One that only another server can reach is tried again after a while."""
+        """Wait until a server listens. One that only another server can reach is tried again after a while."""
         pause_s, began = _FIRST_PAUSE_S, self._since[away.address]
         while not self._stopped.is_set():
             left_s = began + self._limit_s - time.monotonic()

@@ -1,4 +1,4 @@
-"""A worker process: jobs in, finished attempts out, as soon as they are finished. It has no limit of its own.
+"""A worker process: it receives jobs and sends each finished attempt at once. It has no limit of its own.
 
 It runs the same code as a run without workers (`Inline`), over its own copy of the components. It plans, writes and
 counts nothing; what it has to say goes to the parent. It ends with its parent, whatever ends that.
@@ -38,7 +38,7 @@ _NO_LIMIT = 1 << 40
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker must know before it makes its components. The limits are those of the run."""
+    """The settings of a worker. The limits are those of the whole run."""
 
     share: Share  # of the limits
     server_wait_s: float
@@ -73,7 +73,7 @@ def main(channel: ParentChannel) -> None:
 
 
 async def serve(channel: ParentChannel, settings: WorkerSettings, work: bytes) -> None:
-    """Until the parent wants no more."""
+    """Run until the parent ends the channel."""
     reader, writer = await asyncio.open_unix_connection(sock=channel.socket)
     core = WorkerCore(lambda frame: write_frame(writer, frame), writer.drain)
     listening = asyncio.create_task(_listen(reader, core))
@@ -110,7 +110,7 @@ class WorkerCore:
         self._outage: Outage | None = None
 
     async def run(self, settings: WorkerSettings, data: bytes) -> None:
-        """Until `end`. A work that cannot be set up here is reported, and the worker ends."""
+        """Run until `end`. If the work cannot be set up here, report that and return."""
         async with scope.Scope() as call:
             call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
             try:
@@ -156,7 +156,7 @@ class WorkerCore:
                 await self._drain()
 
     def feed(self, data: bytes) -> None:
-        """Take a frame of the parent's."""
+        """Handle a frame from the parent."""
         if self._executor is None or self._outage is None:
             self._early.append(data)
             return
@@ -171,7 +171,7 @@ class WorkerCore:
             self._executor.cancel(now=frame["cancel"])
 
     def end(self) -> None:
-        """The parent wants no more: what is in flight is given up."""
+        """Give up what is in flight: the parent has ended the run."""
         self._waiting.ended = True
         if self._executor is not None:
             self._executor.cancel(now=True)
@@ -193,7 +193,7 @@ class _ToParent(logging.Handler):
 
 
 def logs_go_to(send: Any, level: int) -> None:
-    """Everything that is logged here is sent, from any thread."""
+    """Send all log lines of this process to the parent, from any thread."""
     loop = asyncio.get_running_loop()
     handler = _ToParent(lambda frame: loop.call_soon_threadsafe(send, frame))
     logging.basicConfig(level=level, handlers=[handler], format="%(message)s", force=True)

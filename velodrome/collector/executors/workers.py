@@ -191,7 +191,7 @@ class Workers(Executor):
                 self._take_back_jobs(worker, link.ending)
 
     def _take(self, worker: _Worker, header: Json, lines: memoryview) -> None:
-        """Do what a frame of a worker says."""
+        """Handle a frame from a worker."""
         if "attempts" in header:
             for attempt in attempts_in(header, lines, worker.jobs):
                 del worker.jobs[attempt.job.place]
@@ -218,7 +218,7 @@ class Workers(Executor):
         self.wake()
 
     def _note_once(self, worker: _Worker, note: str) -> None:
-        """Report what a worker notes, unless another one has: every worker may note the same."""
+        """Report a worker's note, unless another worker has sent the same."""
         senders = self._notes.setdefault(note, set())
         if not senders or worker.number in senders:
             senders.clear()
@@ -231,7 +231,7 @@ class Workers(Executor):
         self._finished.append(attempt)
 
     def _take_back_jobs(self, worker: _Worker, ending: str | None) -> None:
-        """A worker ended: its jobs run again, or fail if this was not the first time for them."""
+        """A worker ended: its jobs run again, or fail if it was their second death."""
         jobs, worker.jobs = list(worker.jobs.values()), {}
         worker.waiting.clear()
         self._fruitless += not jobs

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Exposed:
-    """The numbers of a collection on 127.0.0.1. Port 0 takes a free one; one that is in use is an InputError."""
+    """Serves the numbers of a collection on 127.0.0.1. Port 0 takes a free port; a port in use is an InputError."""
 
     def __init__(self, port: int) -> None:
         self._all = Metrics()

@@ -27,7 +27,7 @@ _EVERY_S = 1.0
 
 
 class LiveState:
-    """The file of one run, from its begin to its end."""
+    """The progress file of one run."""
 
     def __init__(self, output: Path | None, state: Callable[[], RunState]) -> None:
         self._path = None if output is None else beside(output, "progress.json")
@@ -67,7 +67,7 @@ def process_start(pid: int) -> str | None:
 
 
 def lives(state: Json) -> bool | None:
-    """Whether the process of a state is there; None if it is on another machine."""
+    """Whether the process of a state still runs; None if it is on another machine."""
     if state.get("host") != socket.gethostname():
         return None
     try:
@@ -80,7 +80,7 @@ def lives(state: Json) -> bool | None:
 
 
 def read_live_state(output: Path) -> Json:
-    """The state of the run that writes, or last wrote, this output. `alive` says if its process is there."""
+    """The state of the last run that wrote this output. `alive` says whether its process still runs."""
     path = beside(output, "progress.json")
     try:
         state = orjson.loads(path.read_bytes())

@@ -75,7 +75,7 @@ class Progress:
 
 
 class RecentRate:
-    """How many finish in a second, over the last ten minutes."""
+    """Rollouts per second over the last ten minutes."""
 
     def __init__(self, done: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -83,7 +83,7 @@ class RecentRate:
         self.seconds = 0.0  # how long was measured
 
     def of(self, done: int) -> float:
-        """The rate when so many are done."""
+        """The rate, now that this many are done."""
         now = self._clock()
         if now - self._seen[-1][0] >= _LINE_S:
             self._seen.append((now, done))
@@ -93,7 +93,7 @@ class RecentRate:
 
 
 class ProgressLines:
-    """A line after a few seconds and then every minute, where nobody could see a bar move."""
+    """A line after a few seconds and then every minute, for output that is not a terminal."""
 
     def __init__(
         self,
