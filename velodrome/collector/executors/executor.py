@@ -20,7 +20,7 @@ _LEAST_READ_S = 1e-4  # that is worth a field of the row
 
 
 class Jobs(Protocol):
-    """The jobs that are left. `take` gives the next one, or None if there is none now; `ended`: whether that is final."""
+    """The jobs that are left. `take` gives the next one, None if there is none now; `ended`: whether that is final."""
 
     @property
     def ended(self) -> bool: ...
