@@ -12,7 +12,7 @@ WINGS = {  # each with the extras that bring what it needs
     "connect": "mcp,nemo-gym",
     "environments": "environments",
     "exchange": "parquet",
-    "executors": "ray",
+    "ray_executor": "ray",
     "index": "viewer",
     "telemetry": "otel",
     "training": "train",

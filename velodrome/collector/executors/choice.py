@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from velodrome import scope
@@ -20,12 +19,11 @@ from velodrome.errors import InputError
 from velodrome.http.limiter import Share
 from velodrome.machine import cores
 from velodrome.rates import limited, make_rates
+from velodrome.wings import wing
 
 if TYPE_CHECKING:
     from velodrome.collector.executors.worker import WorkerSettings
     from velodrome.collector.executors.workers import StartWorker
-
-_RAY = "velodrome.ray_executor"
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ async def make_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
         return
     if settings.workers != 1:
         raise InputError("num_workers is for processes of this machine; with executor=ray it is ray_actors")
-    async with import_module(_RAY).open_place(settings) as place:  # by its name: it is above the collector
+    async with wing("ray_executor").open_place(settings) as place:
         yield place
 
 
