@@ -146,6 +146,27 @@ class ModelRecording:
 
         return run
 
+    def stored(self, key: bytes) -> Json | None:
+        """The stored answer; None if the model must be called."""
+        line = None if self.mode == "record" else self.store.get(key)
+        if line is None and self.mode == "replay":
+            raise ModelError(
+                f"model_cache: {self.folder} has no answer to this request of the rollout; it was not recorded, or"
+                " the task, the model's settings or a tool's result differ (model_cache_mode=auto asks the model)"
+            )
+        return None if line is None else orjson.loads(line)
+
+    async def keep(self, key: bytes, answer: Any) -> None:
+        """Store the answer if it is complete, JSON, and without a secret."""
+        if answer_flaw(answer) is not None:
+            return
+        try:
+            line = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return  # whoever writes the rollout reports it
+        if not any(secret.encode() in line for secret in self.secrets):
+            await self.store.put(key, line)
+
     def report(self) -> str:
         """How many answers there are."""
         return f"model_cache: {self.store.count():,} answers in {self.store.path}"
@@ -177,55 +198,30 @@ class RecordedRollout:
     key: str
     answered: dict[bytes, int] = field(default_factory=dict)  # how often, by the digest of a request
 
-
-_open: ContextVar[RecordedRollout | None] = ContextVar("velodrome_recorded_rollout", default=None)
-
-
-class RecordedCall:
-    """One model call. Inside its `with` the model answers; if that fails, an equal request later has this number."""
-
-    def __init__(self, rollout: RecordedRollout, identity: bytes, request: Json) -> None:
+    async def respond(self, identity: bytes, request: Json, ask: Callable[[Json], Awaitable[Any]]) -> Json:
+        """The stored answer, or the model's. After a failed call an equal request has the number of that call."""
         try:
             text = orjson.dumps({**request, "stream": None}, option=_CANONICAL)
         except TypeError as error:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
-        self._recording, self._answered = rollout.recording, rollout.answered
-        self._request = hashlib.blake2b(identity + text, digest_size=32).digest()
-        self._number = self._answered.get(self._request, 0)
-        self._answered[self._request] = self._number + 1
-        whole_key = self._request + self._number.to_bytes(8, "little") + rollout.key.encode(errors="surrogatepass")
-        self._key = hashlib.blake2b(whole_key, digest_size=32).digest()
+        asked = hashlib.blake2b(identity + text, digest_size=32).digest()
+        number = self.answered.get(asked, 0)
+        self.answered[asked] = number + 1
+        whole_key = asked + number.to_bytes(8, "little") + self.key.encode(errors="surrogatepass")
+        key = hashlib.blake2b(whole_key, digest_size=32).digest()
+        answer = self.recording.stored(key)
+        if answer is None:
+            try:
+                answer = await ask(request)
+            except BaseException:
+                if self.answered[asked] == number + 1:
+                    self.answered[asked] = number
+                raise
+            await self.recording.keep(key, answer)
+        return answer
 
-    def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: object, *error: object) -> None:
-        if kind is not None and self._answered[self._request] == self._number + 1:
-            self._answered[self._request] = self._number
-
-    def stored(self) -> Json | None:
-        """The stored answer; None if the model must be called."""
-        recording = self._recording
-        line = None if recording.mode == "record" else recording.store.get(self._key)
-        if line is not None:
-            answer: Json = orjson.loads(line)
-            return answer
-        if recording.mode == "replay":
-            raise ModelError(
-                f"model_cache: {recording.folder} has no answer to this request of the rollout; it was not recorded, or"
-                " the task, the model's settings or a tool's result differ (model_cache_mode=auto asks the model)"
-            )
-        return None
-
-    async def store(self, answer: Any) -> None:
-        """Store the answer if it is complete, JSON, and without a secret."""
-        if answer_flaw(answer) is not None:
-            return
-        try:
-            line = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-        except TypeError:
-            return  # whoever writes the rollout reports it
-        if not any(secret.encode() in line for secret in self._recording.secrets):
-            await self._recording.store.put(self._key, line)
+_open: ContextVar[RecordedRollout | None] = ContextVar("velodrome_recorded_rollout", default=None)
 
 
 class RecordedModel:
@@ -238,19 +234,11 @@ class RecordedModel:
     @counted_below
     async def respond(self, request: Json) -> Json:
         """The stored answer, or the model's."""
-        rollout = _open.get()
+        rollout, ask = _open.get(), counting(self.__wrapped__.respond)
         if rollout is None:
-            response: Json = await counting(self.__wrapped__.respond)(request)
+            response: Json = await ask(request)
             return response
-        request = seeded(request)
-        call = RecordedCall(rollout, self._identity, request)
-        stored = call.stored()
-        if stored is not None:
-            return stored
-        with call:
-            response = await counting(self.__wrapped__.respond)(request)
-        await call.store(response)
-        return response
+        return await rollout.respond(self._identity, seeded(request), ask)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("__wrapped__", "stream"):  # a copy that is not filled in yet; what is streamed is not recorded
