@@ -21,7 +21,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from velodrome.collector.executors.choice import WorkerPlace
 from velodrome.collector.executors.frames import event
 from velodrome.collector.executors.worker import WorkerCore, WorkerSettings
 from velodrome.collector.executors.workers import GRACE_S, StartWorker, WorkerLink
@@ -36,8 +35,8 @@ _NOT_SENT = [".[!.]*", "__pycache__", "venv", "node_modules", "*.jsonl", "*.json
 
 
 @asynccontextmanager
-async def open_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
-    """Connect to the cluster at `ray_address` for as long as the block runs."""
+async def open_cluster(settings: SharedSettings) -> AsyncIterator[tuple[int, Any]]:
+    """Connect to the cluster at `ray_address` while the block runs: how many actors, and what starts them."""
     address = settings.ray_address or "auto"
     if address != "auto":
         await asyncio.to_thread(_refuse_unreachable, address)
@@ -47,7 +46,7 @@ async def open_place(settings: SharedSettings) -> AsyncIterator[WorkerPlace]:
         cpus = int(ray.cluster_resources().get("CPU", 0))
         most = cpus if settings.parallel == "auto" else settings.parallel
         count = max(min(cpus, most), 1) if settings.ray_actors == "auto" else settings.ray_actors
-        yield WorkerPlace(count, partial(ray_workers, 1.0 if count <= cpus else 0.0))
+        yield count, partial(ray_workers, 1.0 if count <= cpus else 0.0)
 
 
 @asynccontextmanager

@@ -18,8 +18,9 @@ from typing import Any
 from velodrome.collector.agents import Agents
 from velodrome.collector.collector import Collector
 from velodrome.collector.decided import UndecidedJobs
-from velodrome.collector.executors.choice import make_executor, make_place
+from velodrome.collector.executors.choice import make_executor
 from velodrome.collector.executors.executor import Jobs
+from velodrome.collector.executors.inline import Inline
 from velodrome.collector.keys import Earlier, read_earlier
 from velodrome.collector.pace import Stop
 from velodrome.collector.plan import Plan, Planned, TaskSelection, jobs, survey
@@ -109,8 +110,7 @@ async def conduct(
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
     async with AsyncExitStack() as stack:
-        place = await stack.enter_async_context(make_place(settings))
-        executor = await stack.enter_async_context(make_executor(collector, work, place))
+        executor = await stack.enter_async_context(make_executor(collector, work))
         stop.changed = executor.stop
         if not waiting.ended:
             await executor.begin()
@@ -119,7 +119,7 @@ async def conduct(
             earlier.forget()
         name = "memory" if settings.output is None else settings.output.name
         readings = None  # with workers the output is read at the end: meanwhile this process has enough to do
-        if place.workers == 1 or settings.output is None:
+        if isinstance(executor, Inline) or settings.output is None:
             readings = Readings(name, by_task=plan.repeated, profiled=not scoring)
         collector.begin(sink, readings)
         for note in (agents.note, *earlier.notes, *sink.notes, _already_there(settings, plan)):
