@@ -21,7 +21,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from velodrome.collector.executors.frames import event
+from velodrome.collector.executors.frames import frame
 from velodrome.collector.executors.worker import WorkerCore, WorkerSettings
 from velodrome.collector.executors.workers import GRACE_S, StartWorker, WorkerLink
 from velodrome.collector.settings import SharedSettings
@@ -126,22 +126,22 @@ class RolloutActor:
         """Run the worker; its frames, in batches, soon after each."""
         if wanted != version("velodrome"):
             problem = f"a node has velodrome {version('velodrome')}, but {wanted} is here"
-            yield [event(refused=[f"ray: {problem}; hint: install the same version on every node"])]
+            yield [frame(refused=[f"ray: {problem}; hint: install the same version on every node"])]
             return
         self._work = asyncio.create_task(self._core.run(settings, work))
         self._work.add_done_callback(lambda _: self._frames.put_nowait(None))
-        while (frame := await self._frames.get()) is not None:
+        while (first := await self._frames.get()) is not None:
             await asyncio.sleep(_BATCH_S)
             more = [self._frames.get_nowait() for _ in range(self._frames.qsize())]
-            yield [each for each in (frame, *more) if each is not None]
+            yield [each for each in (first, *more) if each is not None]
             if None in more:
                 break
         self._work.result()
 
     async def feed(self, frames: list[bytes]) -> None:
         """Take frames."""
-        for frame in frames:
-            self._core.feed(frame)
+        for each in frames:
+            self._core.feed(each)
 
     async def end(self) -> None:
         """Give up what runs, and close the components."""

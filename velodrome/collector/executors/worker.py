@@ -18,11 +18,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from velodrome import errors, scope
 from velodrome.children import ParentChannel, read_frame, write_frame
-from velodrome.collector.executors.frames import attempts_frame, event
+from velodrome.collector.executors.frames import attempts_frame, frame
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
@@ -112,7 +110,7 @@ class WorkerCore:
     async def run(self, settings: WorkerSettings, data: bytes) -> None:
         """Run until `end`. If the work cannot be set up here, report that and return."""
         async with scope.Scope() as call:
-            call.rate_limited = lambda retry_after_s: self._send(event(rate_limited=retry_after_s))
+            call.rate_limited = lambda retry_after_s: self._send(frame(rate_limited=retry_after_s))
             try:
                 self._around["workers"] = settings.share.count
                 scope.connections.limit = max(settings.share.of(settings.connections.limit), 1)
@@ -123,10 +121,10 @@ class WorkerCore:
                     run_job = work.connect(self._around)
             except Exception as error:  # noqa: BLE001 - the edge of a process: the parent reports it
                 reason = str(error) if isinstance(error, errors.InputError) else errors.describe(error)
-                self._send(event(refused=[self._refusal(reason)]))
+                self._send(frame(refused=[self._refusal(reason)]))
                 await self._drain()
                 return
-            self._send(event(ready=True))
+            self._send(frame(ready=True))
             try:
                 rates = make_rates(
                     settings.requests_per_minute, settings.tokens_per_minute, workers=settings.share.count
@@ -138,7 +136,7 @@ class WorkerCore:
 
     async def _run_jobs(self, settings: WorkerSettings, run_job: RunJob) -> None:
         def send(**fields: Any) -> None:
-            self._send(event(**fields))
+            self._send(frame(**fields))
 
         def dropped(job: Job) -> None:
             send(dropped=job.place)
@@ -146,8 +144,8 @@ class WorkerCore:
         self._outage = Outage(settings.server_wait_s, lambda text: send(note=text), lambda reason: send(stop=reason))
         executor = Inline(run_job, self._outage, limit=_NO_LIMIT, dropped=dropped)
         self._executor = executor
-        for frame in self._early:
-            self.feed(frame)
+        for data in self._early:
+            self.feed(data)
         if self._waiting.ended:
             executor.cancel(now=True)
         async with beating(self._around.update):
@@ -160,15 +158,15 @@ class WorkerCore:
         if self._executor is None or self._outage is None:
             self._early.append(data)
             return
-        frame = orjson.loads(data)
-        if "jobs" in frame:
-            self._around |= {name: value for name, value in frame["around"].items() if name not in BUSY}
-            self._waiting.jobs.extend(Job(*each) for each in frame["jobs"])
+        message = pickle.loads(data)
+        if "jobs" in message:
+            self._around |= {name: value for name, value in message["around"].items() if name not in BUSY}
+            self._waiting.jobs.extend(message["jobs"])
             self._executor.wake()
-        elif "stop" in frame:
+        elif "stop" in message:
             self._outage.stop()  # what waits for a server is given up; what runs may finish
         else:
-            self._executor.cancel(now=frame["cancel"])
+            self._executor.cancel(now=message["cancel"])
 
     def end(self) -> None:
         """Give up what is in flight: the parent has ended the run."""
@@ -187,7 +185,7 @@ class _ToParent(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record).encode(errors="backslashreplace").decode()
-            self._send(event(log=[record.levelno, record.name, text]))
+            self._send(frame(log=[record.levelno, record.name, text]))
         except Exception:  # noqa: BLE001 - as the handlers of the standard library: logging fails no rollout
             self.handleError(record)
 

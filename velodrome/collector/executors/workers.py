@@ -15,14 +15,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-import orjson
-
 from velodrome import scope
 from velodrome.children import spawn
 from velodrome.collector.account import account
 from velodrome.collector.attempt import Attempt, failed_attempt, meta_of
 from velodrome.collector.executors.executor import Executor, Jobs
-from velodrome.collector.executors.frames import attempts_in, jobs_frame, read_frame_from_worker
+from velodrome.collector.executors.frames import attempts_in, frame
 from velodrome.collector.executors.inline import CLOSING_S
 from velodrome.collector.executors.worker import WorkerSettings
 from velodrome.collector.plan import Job
@@ -91,7 +89,7 @@ class _Worker:
 
     def flush(self, around: Json) -> None:
         if self.waiting and self.link is not None:
-            self.link.send(jobs_frame(self.waiting, around))
+            self.link.send(frame(jobs=self.waiting, around=around))
             self.waiting.clear()
             around.pop("pace", None)
 
@@ -125,12 +123,12 @@ class Workers(Executor):
         """Start no more jobs. Those that came back from a worker that ended are not run again, either."""
         self._handed_back += len(self._returned)
         self._returned.clear()
-        self._send_to_all({"stop": True})
+        self._send_to_all(frame(stop=True))
         super().stop()
 
     def cancel(self, *, now: bool = False) -> None:
         """Give up what is in flight; sessions are closed. `now`: workers that end already are not waited for."""
-        self._send_to_all({"cancel": now})
+        self._send_to_all(frame(cancel=now))
         for ending in self._endings if now else ():
             ending.cancel()
         super().cancel(now=now)
@@ -145,10 +143,10 @@ class Workers(Executor):
         while not self._stopping and not any(worker.ready for worker in self._workers):
             await self._until_woken()
 
-    def _send_to_all(self, message: Json) -> None:
+    def _send_to_all(self, message: bytes) -> None:
         for worker in self._workers:
             if worker.link is not None:
-                worker.link.send(orjson.dumps(message))
+                worker.link.send(message)
 
     def _start(self, jobs: Jobs) -> None:
         around = self._around
@@ -180,8 +178,8 @@ class Workers(Executor):
                 if self._closing:
                     return
                 worker.link = link
-                while (frame := await link.receive()) is not None:
-                    self._take(worker, *read_frame_from_worker(frame))
+                while (data := await link.receive()) is not None:
+                    self._take(worker, pickle.loads(data))
                 ended = True
             finally:
                 worker.link, worker.ready = None, False
@@ -190,31 +188,31 @@ class Workers(Executor):
             if not self._closing and not self._cancelled:
                 self._take_back_jobs(worker, link.ending)
 
-    def _take(self, worker: _Worker, header: Json, lines: memoryview) -> None:
+    def _take(self, worker: _Worker, message: Json) -> None:
         """Handle a frame from a worker."""
-        if "attempts" in header:
-            for attempt in attempts_in(header, lines, worker.jobs):
+        if "attempts" in message:
+            for attempt in attempts_in(message["attempts"], worker.jobs):
                 del worker.jobs[attempt.job.place]
                 self._finish(attempt)
             self._fruitless = 0
-        elif "ready" in header:
+        elif "ready" in message:
             worker.ready = True
-        elif "note" in header:
-            self._note_once(worker, header["note"])
-        elif "log" in header:
-            level, name, text = header["log"]
+        elif "note" in message:
+            self._note_once(worker, message["note"])
+        elif "log" in message:
+            level, name, text = message["log"]
             logging.getLogger(name).log(level, "%s", text)
-        elif "stop" in header:
-            self._expire(header["stop"])
-        elif "rate_limited" in header:
+        elif "stop" in message:
+            self._expire(message["stop"])
+        elif "rate_limited" in message:
             call = scope.current()
             if call is not None:
-                call.rate_limited(header["rate_limited"])
-        elif "dropped" in header:
-            worker.jobs.pop(header["dropped"], None)
+                call.rate_limited(message["rate_limited"])
+        elif "dropped" in message:
+            worker.jobs.pop(message["dropped"], None)
             self._handed_back += 1
-        elif "refused" in header:
-            raise InputError(*header["refused"])
+        elif "refused" in message:
+            raise InputError(*message["refused"])
         self.wake()
 
     def _note_once(self, worker: _Worker, note: str) -> None:
