@@ -61,31 +61,18 @@ class Work:
 
     SECONDS = 150.0
 
-    def __init__(
-        self, *limits: int | None, mean: float, failing: float = 0.0, late_s: float = 0.0, dies_s: float | None = None
-    ) -> None:
+    def __init__(self, *limits: int | None, mean: float, failing: float) -> None:
         self.requests: list[tuple[float, float]] = []
         self.tokens: list[tuple[float, float]] = []
-        self._limits, self._mean = limits, mean
-        self._failing, self._late_s, self._dies_s = failing, late_s, dies_s
+        self._limits, self._mean, self._failing = limits, mean, failing
         self._chance = random.Random(1)
 
     async def run(self, loop: Loop) -> None:
         self._loop = loop
-        callers = [caller for number in range(2) for caller in self._worker(number)]
-        await asyncio.gather(*callers, return_exceptions=True)
+        workers = [CallRates(*self._limits, workers=2, clock=self._loop.time) for _ in range(2)]
+        await asyncio.gather(*(self._calls(rates) for rates in workers for _ in range(60)))
 
-    def _worker(self, number: int) -> list[asyncio.Task[None]]:
-        requests, tokens = self._limits
-        rates = CallRates(requests, tokens, workers=2, clock=self._loop.time)
-        callers = [asyncio.ensure_future(self._calls(rates, number * self._late_s)) for _ in range(60)]
-        if self._dies_s is not None and number == 0:
-            for caller in callers:
-                self._loop.call_later(self._dies_s, caller.cancel)
-        return callers
-
-    async def _calls(self, rates: CallRates, begin_s: float) -> None:
-        await asyncio.sleep(begin_s)
+    async def _calls(self, rates: CallRates) -> None:
         with limited(rates):
             while self._loop.time() < self.SECONDS:
                 await counting(self._respond)({})
@@ -104,34 +91,24 @@ class Work:
         return {"usage": {"total_tokens": tokens}}
 
 
-CASES: dict[str, Json] = {
-    "uneven": {},
-    "sent again": {"failing": 0.2},
-    "a worker starts late": {"late_s": 40.0},
-    "a worker is killed": {"dies_s": 70.0},
-}
-
-
-def work(*limits: int | None, case: str) -> Work:
-    made = Work(*limits, mean=400, **CASES[case])
+def work(*limits: int | None, failing: float) -> Work:
+    made = Work(*limits, mean=400, failing=failing)
     in_simulated_time(made.run)
     return made
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_tokens_of_a_minute_are_within_two_percent(case: str):
-    made = work(None, 600_000, case=case)
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+def test_tokens_of_a_minute_are_within_two_percent(failing: float):
+    made = work(None, 600_000, failing=failing)
     assert max(minutes(made.tokens, 0, 150)) <= 1.02 * 600_000
-    if case in ("uneven", "sent again"):  # else only one worker uses its share
-        assert min(minutes(made.tokens, 10, 150)) >= 0.98 * 600_000
+    assert min(minutes(made.tokens, 10, 150)) >= 0.98 * 600_000
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_requests_of_a_minute_are_within_two_percent(case: str):
-    made = work(1200, None, case=case)
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+def test_requests_of_a_minute_are_within_two_percent(failing: float):
+    made = work(1200, None, failing=failing)
     assert max(minutes(made.requests, 0, 150)) <= 1.02 * 1200
-    if case in ("uneven", "sent again"):
-        assert min(minutes(made.requests, 1, 150)) >= 0.98 * 1200
+    assert min(minutes(made.requests, 1, 150)) >= 0.98 * 1200
 
 
 class Seen(CallRates):
