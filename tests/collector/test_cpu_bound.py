@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,16 +77,6 @@ def test_in_a_process_it_costs_one_rollout_which_is_blamed_on_verify(tmp_path: P
             "spin/0": ("verify", f"verify: no answer within 2 s{place}"),
         },
     )
-
-
-@pytest.mark.slow
-def test_in_the_collecting_process_a_crash_ends_the_run_and_a_resume_in_processes_completes_it(
-    tmp_path: Path,
-):
-    names = ("a", "b", "crash", "c")
-    assert collected(tmp_path, "thread", *names) == (-signal.SIGSEGV, {"a": 1.0, "b": 1.0}, {})
-    done, kept, failures = collected(tmp_path, "process", *names)
-    assert (done, list(kept), list(failures)) == (0, ["a", "b", "c"], ["crash/0"])
 
 
 CONFIG = """
