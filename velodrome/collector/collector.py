@@ -100,6 +100,8 @@ class Collector:
         self._places: set[str] = set()  # of faults in the user's code that were shown
         self._drain: asyncio.TimerHandle | None = None
         self._interrupted = False
+        if isinstance(jobs, Planned):
+            jobs.note = self.note
 
     def begin(self, sink: Sink | MemorySink, readings: Readings | None) -> None:
         """The output is open. Without `readings` it is read at the end."""
@@ -115,8 +117,6 @@ class Collector:
     async def run(self, executor: Executor) -> Run:
         """Run until there are no jobs, a budget is reached, or the run is stopped."""
         self._executor = executor
-        if isinstance(self.jobs, Planned):
-            self.jobs.note = self.note
         self.stop.changed = self._stop_executor
         self._pacing = Pacing(self.pace, executor, self.around)
         self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
