@@ -1,7 +1,7 @@
 """The frames between a parent and its workers, as bytes: jobs one way, finished attempts the other.
 
-A frame is a pickled dict: both sides run the same code for the same user. The line of an attempt is written by the
-parent as it is.
+A frame is a pickled dict: both sides run the same code for the same user. Rows are bytes: the parent writes the line
+of a rollout as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import orjson
 from velodrome.collector.attempt import Attempt, Failed, Kept
 from velodrome.collector.plan import Job
 from velodrome.records.facts import RowFacts
+from velodrome.records.rollout import encode
 
 _FOR_THE_PACE = ("total_s", "backoff_s", "retries", "rate_limited")  # of the timing: the rest is in the row
 
@@ -30,18 +31,24 @@ def attempts_frame(attempts: Iterable[Attempt]) -> bytes:
     for each in attempts:
         result = each.result
         timing = {name: each.timing[name] for name in _FOR_THE_PACE if name in each.timing}
-        content = result if isinstance(result, Failed) else (result.line, result.encode_s)
+        content: tuple[Any, ...]
+        if isinstance(result, Kept):
+            content = (result.line, result.encode_s)
+        else:
+            content = (encode(result.row), result.away, result.refused, result.traceback)
         sent.append((each.job.place, content, timing, each.tokens))
     return frame(attempts=sent)
 
 
-def attempts_in(sent: Iterable[tuple[int, Any, dict[str, Any], int]], jobs: Mapping[int, Job]) -> list[Attempt]:
+def attempts_in(
+    sent: Iterable[tuple[int, tuple[Any, ...], dict[str, Any], int]], jobs: Mapping[int, Job]
+) -> list[Attempt]:
     """The attempts of a frame. Attempts at jobs that are no longer known here are dropped."""
-    result = []
-    for place, content, timing, tokens in sent:
+    attempts = []
+    for place, (line, *rest), timing, tokens in sent:
         if place in jobs:
-            if not isinstance(content, Failed):
-                line, encode_s = content
-                content = Kept(line, RowFacts(orjson.loads(line), size=len(line)), encode_s)
-            result.append(Attempt(jobs[place], content, timing, tokens))
-    return result
+            row = orjson.loads(line)
+            kept = len(rest) == 1
+            result = Kept(line, RowFacts(row, size=len(line)), *rest) if kept else Failed(row, *rest)
+            attempts.append(Attempt(jobs[place], result, timing, tokens))
+    return attempts
