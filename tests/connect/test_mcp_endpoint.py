@@ -20,7 +20,7 @@ from tests.support.patience import DEADLINE_S
 from tests.support.running import MODEL, Session, http
 from velodrome.resources_servers.environment import tool
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.serving.apps.resources_app import COOKIE, Seal, Ticket
+from velodrome.serving.apps.resources_app import COOKIE, Ticket
 from velodrome.serving.apps.routes import RequestLimits
 from velodrome.serving.apps.web_app import Status
 from velodrome.serving.hosting import server_app
@@ -134,7 +134,7 @@ def test_a_wrong_token_and_a_foreign_page_are_refused(token: str | None):
             assert status == 401
             assert "seed_session" in text
             handle, worker, start, _ = good.split(".")
-            forged = Seal(b"another key").close(Ticket(handle, int(worker), start))
+            forged = Ticket(handle, int(worker), start).cookie(b"another key")
             for wrong in (forged, good[:-1] + ("0" if good[-1] != "0" else "1"), "x", token or "y"):
                 assert (await posted(url, Authorization=f"Bearer {wrong}"))[0] == 401
             if token is None:
