@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.interop.programs import run
 from tests.support import hosted as hosting
-from tests.support import pages
 from tests.support.patience import DEADLINE_S
 from tests.support.streams import BEGUN
 from velodrome.contracts import prompt_text
@@ -179,23 +178,6 @@ def test_an_agent_is_a_model_whose_own_calls_are_not_shown_and_both_are_listed()
     assert created == streamed == message(content, usage=created["usage"])
     assert created["usage"]["output_tokens"] > 0
     assert got["models"] == ["hosted", "hosted", "hosted", "active", "model"]
-
-
-def test_the_example_on_the_page_prints_what_stands_below_it(tmp_path: Path) -> None:
-    section = pages.section(pages.read("serving.md"), "The anthropic client")
-    [program], [printed] = pages.blocks(section, "py"), pages.blocks(section, "text")
-    turns = [{"tool_calls": CALLS[:1]}, "15% of 240 is {tool_result}"]
-
-    def model() -> ScriptedModel:
-        return ScriptedModel(answers=turns)
-
-    with (
-        hosting.hosted(MODEL, model) as at_model,
-        hosting.hosted(AGENT, lambda: SimpleAgent(model=model(), environment=Calculator())) as at_agent,
-    ):
-        program = program.replace("http://127.0.0.1:11003", at_model).replace("http://127.0.0.1:11002", at_agent)
-        (tmp_path / "page.py").write_text(program)
-        assert run("clients", tmp_path / "page.py") == printed
 
 
 class Endless:
