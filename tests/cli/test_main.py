@@ -34,7 +34,7 @@ def test_every_verb_has_help_with_examples(velo: Any, verb: str):
 
 def test_a_verb_nobody_knows_is_answered_with_the_nearest(velo: Any):
     near, far = velo("colect"), velo("zzz")
-    assert (near.code, "'collect'" in near.err) == (2, True)
+    assert (near.code, '"collect"' in near.err) == (2, True)
     assert (far.code, "velo --help" in far.err) == (2, True)
 
 
