@@ -23,7 +23,7 @@ from tests.shown.test_ray import COLLECT, on, refused
 from tests.support.patience import DEADLINE_S
 from tests.support.ray_nodes import RayNodes, processes_of, ray_nodes
 from velodrome import errors
-from velodrome.serving.connect import source_digest
+from velodrome.serving.components import source_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.chaos]
 

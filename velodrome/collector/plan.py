@@ -25,7 +25,7 @@ from velodrome.collector.tasks import Tasks
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError
 from velodrome.records.task import agent_of, check_input, digest, hashed, own_id, parse_task, request_flaw
-from velodrome.serving.connect import unknown
+from velodrome.serving.components import unknown
 from velodrome.settings.names import nearest
 
 Json = dict[str, Any]

@@ -34,7 +34,7 @@ from velodrome.collector.settings import SharedSettings
 from velodrome.collector.work import Work, packed
 from velodrome.errors import InputError, ServerError, describe
 from velodrome.http.limiter import Share
-from velodrome.serving.connect import source_digest
+from velodrome.serving.components import source_digest
 from velodrome.serving.process.probe import listens
 
 _REACH_S = 10.0  # for a cluster to answer at its address

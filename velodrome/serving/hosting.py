@@ -17,7 +17,7 @@ from velodrome.serving.apps.model_app import ServedModel, model_routes
 from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Sessions, resources_routes
 from velodrome.serving.apps.routes import Peers, RequestLimits, get
 from velodrome.serving.apps.web_app import Background, Status, make_app
-from velodrome.serving.connect import METHODS
+from velodrome.serving.components import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
