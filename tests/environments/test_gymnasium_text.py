@@ -86,12 +86,6 @@ def test_texts_are_actions_where_the_space_says_so_and_environments_are_closed()
     assert Words.closed == ["ok"]
 
 
-@pytest.mark.parametrize("text", ["\ud800", "1" * 100_000, "right\0", "", "٣"])
-def test_hostile_answers_are_no_actions(text: str):
-    result = play(GymnasiumText(), LAKE, text)
-    assert (result["reward"], result["truncated"], result["actions"]) == (0.0, True, 0)
-
-
 @pytest.mark.parametrize(("mean", "says"), [("raises", "its own bug"), ("nan", "reward")])
 def test_a_fault_of_the_environment_is_its_own(mean: str, says: str):
     with pytest.raises(ToolError, match=says):
