@@ -28,7 +28,7 @@ from velodrome.collector.keys import Earlier
 from velodrome.collector.plan import Job, TaskSelection, jobs, survey
 from velodrome.collector.sink import Sink
 from velodrome.collector.tasks import TaskFiles
-from velodrome.serving.connect import Components
+from velodrome.serving.components import Components
 from velodrome.settings import load
 from velodrome.stats.metrics import Tally
 

@@ -19,7 +19,7 @@ from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.readings import Readings
 from velodrome.records.facts import RowFacts
-from velodrome.serving.connect import Components
+from velodrome.serving.components import Components
 from velodrome.settings import load
 from velodrome.timing.spans import Span, root, span
 

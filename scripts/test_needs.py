@@ -23,6 +23,7 @@ from velodrome.environments.sandbox import bubblewrap
 from velodrome.responses_api_models.local_model.weights import cache
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+COMPILERS = ("cc", "gcc", "clang")
 INSTALL = "apt-get install -y --no-install-recommends chromium"
 COMPILER = "apt-get install -y --no-install-recommends gcc libc6-dev"
 NO_COMPILER = f"no C compiler on the PATH; reasoning-gym needs one to be installed ({COMPILER})"
@@ -34,14 +35,13 @@ SHA256 = "b6c7a264cab1a2ada8a44bef0e0c9fa6cba99ea3a6f7ef544931ba9edc65739d"
 NO_VIEWERS = f"no trace viewers in the cache; the trace viewer tests need them ({REQUIREMENT})"
 
 
+def program(*names: str) -> str | None:
+    """The first of these programs on the PATH."""
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def chromium() -> str | None:
-    """The Chromium on the PATH."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
-
-
-def compiler() -> str | None:
-    """The C compiler on the PATH."""
-    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return program(*NAMES)
 
 
 def headers(python: Path) -> bool:
@@ -59,9 +59,9 @@ def viewers() -> Path | None:
 def main(names: list[str]) -> int:
     """Fetch what is missing, of these or of all; 1 if something is still missing and this is CI."""
     needs = {
-        "compiler": _need_compiler,
+        "compiler": lambda: _need_program(COMPILERS, COMPILER, NO_COMPILER),
         "headers": _need_headers,
-        "chromium": _need_chromium,
+        "chromium": lambda: _need_program(NAMES, INSTALL, MISSING),
         "viewers": _need_viewers,
         "sandbox": _need_sandbox,
     }
@@ -71,24 +71,13 @@ def main(names: list[str]) -> int:
     return int(bool(problems) and os.environ.get("CI") == "true")
 
 
-def _need_chromium() -> str | None:
-    """What keeps Chromium away, None if it is there."""
+def _need_program(names: tuple[str, ...], install: str, missing: str) -> str | None:
+    """Install a program if that is possible; what is wrong if it is not there afterwards."""
     why = None
-    if not chromium() and os.geteuid() == 0 and _debian_like():
-        print("installing Chromium for the trace viewer tests (once, under a minute)", file=sys.stderr, flush=True)
-        why = _install(INSTALL)
-    if chromium():
-        return None
-    return f"{MISSING}{f'; {why}' if why else ''}"
-
-
-def _need_compiler() -> str | None:
-    """What keeps a compiler away, None if it is there."""
-    why = None
-    if not compiler() and os.geteuid() == 0 and _debian_like():
-        print("installing a C compiler for reasoning-gym (once, under a minute)", file=sys.stderr, flush=True)
-        why = _install(COMPILER)
-    return None if compiler() else f"{NO_COMPILER}{f'; {why}' if why else ''}"
+    if not program(*names) and os.geteuid() == 0 and _debian_like():
+        print(f"{install} (once, under a minute)", file=sys.stderr, flush=True)
+        why = _install(install)
+    return None if program(*names) else f"{missing}{f'; {why}' if why else ''}"
 
 
 def _need_headers() -> str | None:

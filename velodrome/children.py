@@ -30,7 +30,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import IO
 
@@ -80,18 +80,17 @@ async def spawn(
 
     `label` is in its command line. What it prints goes to `log`. It inherits `fds`.
     """
-    mine, theirs = socket.socketpair()
-    with _given_up(mine), theirs, _Lifeline() as lifeline:
+    with _Start() as start:
         process = await asyncio.create_subprocess_exec(
-            *child_command(target, theirs.fileno(), lifeline.read_end, label),
+            *child_command(target, start.theirs.fileno(), start.lifeline, label),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(theirs.fileno(), lifeline.read_end, *fds),
+            pass_fds=(start.theirs.fileno(), start.lifeline, *fds),
             start_new_session=True,  # Ctrl-C at the terminal is not for it, and its group can be ended whole
             env=env,
         )
-        child = Child(process, *await _connected(process, mine), lifeline.keep())
+        child = Child(process, *await start.connected(process))
     child.send(init)
     return child
 
@@ -105,52 +104,59 @@ async def start_program(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, line_bytes: int = 1 << 16
 ) -> Program:
     """Start a command that ends with this process. The reason why it cannot be started is its last line."""
-    mine, theirs = socket.socketpair()
     errors, their_errors = os.pipe()
-    with _given_up(mine), theirs, os.fdopen(their_errors, "wb"), _Lifeline() as lifeline:
-        with contextlib.ExitStack() as undo:
-            undo.callback(os.close, errors)
+    with os.fdopen(their_errors, "wb"), _Start() as start:
+        try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _PROGRAM, str(lifeline.read_end), *command),
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                *(sys.executable, "-I", "-S", "-c", _PROGRAM, str(start.lifeline), *command),
+                stdin=start.theirs.fileno(),
+                stdout=start.theirs.fileno(),
                 stderr=their_errors,
                 env=dict(env),
                 cwd=cwd,
-                pass_fds=(lifeline.read_end,),
+                pass_fds=(start.lifeline,),
                 start_new_session=True,
             )
-            streams = await _connected(process, mine, line_bytes)
-            undo.pop_all()
-        return Program(process, *streams, lifeline.keep(), errors)
+            return Program(process, *await start.connected(process, line_bytes), errors)
+        except BaseException:  # cancelled, too
+            os.close(errors)
+            raise
 
 
-class _Lifeline:
-    """The pipe whose end is the end of the child. This process keeps the other end, if the child is started."""
+class _Start:
+    """What a start needs: a connection, and the pipe whose end is the end of the child.
 
-    def __enter__(self) -> _Lifeline:
-        self.read_end, self._ours = os.pipe()
+    This process keeps its ends of both once it is `connected`. A start that fails leaves nothing open.
+    """
+
+    def __enter__(self) -> _Start:
+        self._mine, self.theirs = socket.socketpair()
+        self.lifeline, self._ours = os.pipe()
         keep_alone(self._ours)
         return self
 
-    def keep(self) -> int:
+    async def connected(
+        self, process: asyncio.subprocess.Process, limit: int = 1 << 16
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, int]:
+        """Streams to a process that was started, and our end of its lifeline; without them it is killed."""
+        try:
+            loop = asyncio.get_running_loop()
+            reader = _Received(limit)
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport, _ = await loop.create_unix_connection(lambda: protocol, sock=self._mine)
+        except BaseException:  # cancelled
+            process.kill()
+            await process.wait()
+            raise
         ours, self._ours = self._ours, -1
-        return ours
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop), ours
 
     def __exit__(self, *about: object) -> None:
-        os.close(self.read_end)
+        self.theirs.close()
+        os.close(self.lifeline)
         if self._ours >= 0:
+            self._mine.close()
             close_alone(self._ours)
-
-
-@contextlib.contextmanager
-def _given_up(connection: socket.socket) -> Iterator[None]:
-    """Close our end of the connection if the child is not started."""
-    try:
-        yield
-    except BaseException:  # cancelled, too
-        connection.close()
-        raise
 
 
 class _Received(asyncio.StreamReader):
@@ -164,22 +170,6 @@ class _Received(asyncio.StreamReader):
             self.feed_eof()
         else:
             super().set_exception(exc)
-
-
-async def _connected(
-    process: asyncio.subprocess.Process, connection: socket.socket, limit: int = 1 << 16
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Streams to a process that was started; without them it is killed."""
-    try:
-        loop = asyncio.get_running_loop()
-        reader = _Received(limit)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
-    except BaseException:  # cancelled
-        process.kill()
-        await process.wait()
-        raise
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 class Child:

@@ -17,7 +17,7 @@ from tests.support.leaks import nothing_left
 from tests.support.patience import DEADLINE_S
 from velodrome.api.collecting import collect, rollout, verify
 from velodrome.contracts import as_response
-from velodrome.errors import InputError, RolloutError, VerifyError
+from velodrome.errors import InputError, RolloutError
 from velodrome.resources_servers.environment import Environment
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -254,28 +254,6 @@ def test_a_mistake_in_the_call_is_an_input_error_that_names_it():
     for tasks, live, settings, word in calls:
         with pytest.raises(InputError, match=word):
             run(collect(tasks, live, progress=False, **settings))
-
-
-def test_an_output_that_would_harm_other_files_is_refused(tmp_path: Path):
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_bytes(b'{"responses_create_params": {"input": "a"}}\n')
-    (tmp_path / "twin.jsonl.zst").touch()
-    for name in ("tasks.jsonl", "tasks.txt", "", "twin.jsonl"):
-        for call in (collect(tasks, plain, out=tmp_path / name), verify(tasks, Echo(), out=tmp_path / name)):
-            with pytest.raises(InputError):
-                run(call)
-    assert tasks.read_bytes().count(b"\n") == 1
-
-
-def test_a_verifier_that_fails_is_blamed():
-    class Strict(Environment):
-        def verify(self, task: Any, response: Any) -> float:
-            raise RuntimeError("no such luck")
-
-    live = SimpleAgent(model=ScriptedModel(answers=["x"]), environment=Strict())
-    with pytest.raises(VerifyError, match=r"no such luck \(\S*test_collecting.py:\d+ in ") as raised:
-        run(rollout("a", live))
-    assert run(collect(["a"], live, progress=False)).reasons == {str(raised.value): 1}
 
 
 def test_an_agent_that_changes_the_working_directory_moves_no_file_of_the_run(

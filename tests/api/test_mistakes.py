@@ -125,34 +125,6 @@ def test_a_metric_of_a_run_without_rollouts_says_why_they_failed(tmp_path: Path)
         run(["a"], agent, defer=True).metrics["reward"]
 
 
-def raising(text: str) -> str:
-    raise RuntimeError("no idea")
-
-
-def wrong(text: str) -> Any:
-    return 7
-
-
-class Strange:
-    async def respond(self, request: Any) -> Any:
-        return 5
-
-    async def aclose(self) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("model", "function"),
-    [(raising, raising), (wrong, wrong), (Strange(), Strange.respond)],
-)
-def test_a_fault_of_a_model_has_its_place(model: Any, function: Any):
-    [failure] = run(["a"], velo.SimpleAgent(model=model, environment=Echo())).failures
-    assert failure["boundary"] == "model"
-    place, _, name = failure["place"].partition(" in ")
-    file, _, line = place.rpartition(":")
-    assert (Path(file).name, name) == (Path(__file__).name, function.__qualname__)
-    assert int(line) - function.__code__.co_firstlineno in (0, 1)
-
-
 def test_a_file_that_is_not_there_is_answered_with_the_nearest_beside_it(tmp_path: Path):
     (tmp_path / "rollouts.jsonl").touch()
     for call in (

@@ -70,16 +70,6 @@ def test_a_function_is_served_as_a_model_or_an_agent():
     assert asyncio.run(main(agent=parrot)) == "Hi"
 
 
-def test_a_request_that_asks_nothing_is_a_bad_request():
-    async def status(route: str, body: dict[str, Any]) -> int:
-        async with velo.serve(model=shout) as url, aiohttp.request("POST", f"{url}/v1/{route}", json=body) as reply:
-            return reply.status
-
-    assert asyncio.run(status("chat/completions", {"messages": []})) == 400
-    assert asyncio.run(status("responses", {"input": []})) == 400
-    assert asyncio.run(status("responses", {"input": [], "instructions": "Say hi."})) == 200
-
-
 def test_the_viewer_shows_a_file_and_leaves_nothing(rollouts: Callable[..., Path]):
     async def page() -> str:
         async with nothing_left():

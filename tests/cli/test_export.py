@@ -37,7 +37,7 @@ def test_what_came_of_it_is_json_and_the_settings_of_the_format_reach_it(
     rollouts: str, tmp_path: Path, capsys: Capture
 ):
     to = tmp_path / "dpo.jsonl"
-    assert main(["export", "dpo", rollouts, "--to", str(to), "--pairs", "3", "--margin", "0.5", "--uses", "2"]) == 0
+    assert main(["export", "dpo", rollouts, "--to", str(to), "--pairs", "3", "--margin", "0.5"]) == 0
     out, err = capsys.readouterr()
     result = orjson.loads(out)
     assert {name: result[name] for name in ("format", "rollouts", "records")} == {

@@ -76,13 +76,6 @@ def test_shards_become_one_file_that_a_collection_continues(capsys: pytest.Captu
     assert velo.metrics("all.jsonl")["rollouts/kept"] == 9
 
 
-def test_an_equal_rollout_is_taken_once(capsys: pytest.CaptureFixture[str]):
-    Path("copy.jsonl").write_bytes(lines("a.jsonl")[1] + b"\r\n" + lines("a.jsonl")[0])
-    code, counts, _ = merge(capsys, "all.jsonl", "a.jsonl", "copy.jsonl", "b.jsonl", "b.jsonl")
-    assert (code, counts["rollouts"], counts["repeated"], counts["failures"]) == (0, 7, 5, 1)
-    assert lines("all.jsonl") == [*lines("a.jsonl"), *lines("b.jsonl")]
-
-
 def test_of_two_rollouts_with_one_key_the_first_is_taken_and_that_is_reported(capsys: pytest.CaptureFixture[str]):
     collect("other.jsonl", TASKS[2:5])
     code, counts, said = merge(capsys, "all.jsonl", "a.jsonl", "other.jsonl")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,21 +39,6 @@ def test_another_name_is_refused_with_the_page_that_says_what_to_type(velo: Any)
 def test_all_are_installed():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert set(scripts) == {"velo", *COMMANDS}
-
-
-@pytest.mark.slow
-def test_a_script_is_known_by_its_name(tmp_path: Path):
-    """As an installed one is: a file of that name that calls the function of pyproject.toml."""
-    script = tmp_path / "ng_viewer"
-    script.write_text(
-        f"#!{sys.executable}\nfrom velodrome.cli.main import other_command\nraise SystemExit(other_command())\n"
-    )
-    script.chmod(0o755)
-    done = subprocess.run(
-        [script, "+help=true"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: velo view ")
 
 
 def listed(folder: Path, *entries: dict[str, Any]) -> str:

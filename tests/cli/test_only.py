@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 
 import orjson
 import pytest
-
-import velodrome
 
 Json = dict[str, Any]
 Velo = Callable[..., Any]
@@ -91,11 +88,3 @@ def test_a_mistake_is_one_clear_line(again: Velo, words: tuple[str, ...], says: 
 
 async def agent(task: Json) -> Json:
     return {"output": task["id"], "reward": 1.0}
-
-
-def test_it_is_the_same_in_python_and_needs_tasks_that_can_be_found_again():
-    tasks = [{"id": name, "responses_create_params": {"input": "?"}} for name in "abc"]
-    run = asyncio.run(velodrome.collect(tasks, agent, only="b/0", progress=False))
-    assert (run.requested, run.kept, [row.key for row in run.rollouts]) == (1, 1, ["b/0"])
-    with pytest.raises(velodrome.errors.InputError, match="only needs a file or a list"):
-        asyncio.run(velodrome.collect(iter(tasks), agent, only="b/0", progress=False))

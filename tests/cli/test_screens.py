@@ -58,12 +58,6 @@ def test_a_collection_ends_with_a_table_and_what_to_type_next(runs: Path):
     assert ("\x1b[1m0.500\x1b[0m" in shown.text, '"reward"' in shown.text) == (True, False)
 
 
-def test_the_command_of_nemo_gym_prints_its_metrics_as_json_on_a_terminal_too(runs: Path):
-    words = [*COLLECT[1:], "-o", "gym.jsonl"]
-    shown = velo_on_screen("ng_collect_rollouts", *words, cwd=runs)
-    assert (shown.code, shown.lines[-1], any('"reward": 0.5' in line for line in shown.lines)) == (0, "}", True)
-
-
 def test_failures_are_in_the_table_by_their_reason_and_a_dumb_terminal_gets_no_cursor_moves(runs: Path):
     rows = [{**TASKS[0], "expected_answer": "no number"}, {**TASKS[1]}]
     (runs / "half.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))

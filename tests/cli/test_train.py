@@ -19,7 +19,6 @@ from tests.support.patience import DEADLINE_S
 from tests.support.seed_003 import SEED, THINKY
 from velodrome.cli.main import main
 from velodrome.training.reports.torch_trace import read_torch_trace
-from velodrome.training.settings import RunSettings
 from velodrome.training.verbs.train import Interrupt
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,17 +60,6 @@ def test_a_dry_run_prints_the_settings_what_was_changed_what_will_be_done_and_th
     assert lines[-1] == (
         "note a phase ends with a step of all 256 agents: supervised 5,000 -> 5,120, ppo 10,000 -> 10,240"
     )
-
-
-def test_a_dry_run_as_json_holds_settings_that_can_be_read_again(capsys: pytest.CaptureFixture[str]):
-    assert main(["train", "cartpole", "seed=3", "--dry-run", "--json"]) == 0
-    result = orjson.loads(capsys.readouterr().out)
-    settings = RunSettings(**result["settings"])
-    assert (result["recipe"], settings.seed, settings.env.name) == ("cartpole", 3, "gymnasium:CartPole-v1")
-    assert result["changed"] == {"seed": {"from": 0, "to": 3}}
-    assert (result["plan"]["agents"], result["plan"]["horizon"], result["plan"]["notes"]) == (8, 128, [])
-    [phase] = result["plan"]["phases"]
-    assert (phase["phase"], phase["agent_steps"], phase["rollouts"], phase["updates"]) == ("ppo", 200_000, 196, 3128)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from velodrome.collector.code import code_digest
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
-from velodrome.serving.connect import load_file
+from velodrome.serving.components import load_file
 
 BASE = """
 from velodrome import Environment

@@ -17,7 +17,7 @@ from tests.interop.gym_folders import TASTER, TILL, TILL_SCRIPT, TILL_TASKS, con
 from velodrome.connect.nemo_gym.imports import uses_nemo_gym
 from velodrome.errors import InputError, ToolError, VerifyError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.connect import Components, entry_file, own_settings
+from velodrome.serving.components import Components, entry_file, own_settings
 from velodrome.settings import Instance, load
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from tests.resources_servers.playing import Judge, closing, says, score
 from velodrome.environments.equivalence_llm_judge.app import EquivalenceLlmJudge
 from velodrome.environments.equivalence_llm_judge.judge import fenced, mark_of, naive_judge, verdict
-from velodrome.errors import InputError, ModelError, VerifyError
+from velodrome.errors import InputError, VerifyError
 
 TASK = {"question": "Which city?", "expected_answer": "Oslo"}
 YES, NO = "so\n[[A=B]]", "so\n[[A!=B]]"
@@ -62,11 +62,6 @@ def test_what_is_no_verdict_is_asked_again_and_then_is_neither_a_one_nor_a_zero(
         judged(Judge("hm"), judge_attempts=2)
     zero = judged(Judge(YES, "hm"), on_unparsed="zero")
     assert (zero["reward"], zero["unparsed"], zero["judge_calls"]) == (0.0, 1.0, 4)
-
-
-def test_a_judge_that_fails_fails_the_verification():
-    with pytest.raises(VerifyError, match="judge: away"):
-        judged(Judge(ModelError("away")))
 
 
 def test_judge_calls_have_places_of_their_own():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.resources_servers.playing import Json, example_tasks, play
+from tests.resources_servers.playing import example_tasks, play
 from velodrome.environments.blackjack.app import Blackjack, outcomes, points, shuffled
 from velodrome.environments.sokoban.app import Sokoban, read_level
 from velodrome.environments.tic_tac_toe import board as game
@@ -116,19 +116,6 @@ def test_moves_are_counted_and_blocked_ones_are_reported():
     cut = play(Sokoban(max_moves=3), {"level": ROOM}, "left")
     assert (cut["reward"], cut["truncated"], cut["moves"]) == (0.0, True, 3)
     assert play(Sokoban(moves_per_turn=1), {"level": ROOM}, "right right")["reward"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("environment", "task", "texts"),
-    [
-        (Blackjack(), {"seed": 8}, ["\ud800", "hit" * 1_000_000, "[" * 100_000, "hit\0", ""]),
-        (TicTacToe(opponent="perfect"), {"board": "xx.oo...."}, ["\ud800", "3" * 1_000_000, "3\0", "", "٣", "③"]),
-        (WordGuess(), {"secret": "zebra"}, ["\ud800" * 5, "zebra" * 1_000_000, "zebra zebra", "ｚｅｂｒａ", "zebr\0"]),
-        (Sokoban(), {"level": ROOM}, ["\ud800", "right " * 10_000, "[" * 100_000, "right\0right", ""]),
-    ],
-)
-def test_hostile_answers_are_no_moves(environment: Any, task: Json, texts: list[str]):
-    assert [play(environment, task, text)["reward"] for text in texts] == [0.0] * len(texts)
 
 
 LEVELS = ["", "#####\n#@$ #\n#####", "#####\n#$$.#\n#####", "#####\n@$ .#\n#####", "#####\n#@$x#\n#####", "#" * 65]

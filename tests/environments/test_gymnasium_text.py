@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from tests.resources_servers.playing import Json, play
-from velodrome.environments.gymnasium_text.app import GymnasiumText, best_actions
+from velodrome.environments.gymnasium_text.app import GymnasiumText
 from velodrome.errors import TaskError, ToolError
 
 LAKE: Json = {"env_id": "FrozenLake-v1", "env_kwargs": {"is_slippery": False, "desc": ["SF", "HG"]}}
@@ -86,12 +86,6 @@ def test_texts_are_actions_where_the_space_says_so_and_environments_are_closed()
     assert Words.closed == ["ok"]
 
 
-@pytest.mark.parametrize("text", ["\ud800", "1" * 100_000, "right\0", "", "٣"])
-def test_hostile_answers_are_no_actions(text: str):
-    result = play(GymnasiumText(), LAKE, text)
-    assert (result["reward"], result["truncated"], result["actions"]) == (0.0, True, 0)
-
-
 @pytest.mark.parametrize(("mean", "says"), [("raises", "its own bug"), ("nan", "reward")])
 def test_a_fault_of_the_environment_is_its_own(mean: str, says: str):
     with pytest.raises(ToolError, match=says):
@@ -111,13 +105,3 @@ def test_a_fault_of_the_environment_is_its_own(mean: str, says: str):
 def test_a_task_that_cannot_be_played_is_blamed_on_the_input(task: Json, says: str):
     with pytest.raises(TaskError, match=says):
         play(GymnasiumText(), task, "left")
-
-
-def test_the_search_avoids_what_costs_and_gives_up_where_chance_or_circles_decide():
-    def one(state: int, reward: float, over: bool = False) -> list[tuple[float, int, float, bool]]:
-        return [(1.0, state, reward, over)]
-
-    table = {0: {0: one(1, -5), 1: one(2, -1)}, 1: {0: one(9, 3, True)}, 2: {0: one(1, -1), 1: one(0, -1)}}
-    assert best_actions(table, 0) == ([1, 0, 0], 1.0)
-    for circle_or_chance in (one(0, 1), one(0, -1), [*one(0, 0), *one(1, 0)]):
-        assert best_actions({0: {0: circle_or_chance}}, 0) is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from tests.resources_servers.playing import Json, closing, opened, score
+from tests.resources_servers.playing import Json, closing, opened
 from tests.support.patience import DEADLINE_S
 from velodrome.environments.mcp_tools.app import McpTools
 from velodrome.errors import InputError, ToolError
@@ -197,17 +197,3 @@ def test_tools_of_a_server_mix_with_those_of_an_environment():
         "1",
         "2",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected", "reward"),
-    [
-        ("The total is 1,081.", "1081", 1.0),
-        ("Thinking about nuts.\n**The answer is Nut.**\n", "nut", 1.0),
-        ("doughnut", "nut", 0.0),
-        ("\ud800 nut\x00", "nut", 0.0),
-    ],
-)
-def test_the_answer_is_the_last_number_or_the_last_line(text: str, expected: Any, reward: float):
-    result = score(McpTools(command=SERVER), {"expected_answer": expected}, text)
-    assert result == {"reward": reward, "answer_right": reward}

@@ -72,11 +72,6 @@ def test_a_task_that_lacks_a_field_is_blamed_on_the_input():
         talk("Yes?", user=UserSimulator.example_settings()["user"], task=task)
 
 
-def test_hostile_answers_are_scored():
-    for text in ("\ud800" * 1000, "x" * 300_000, DONE * 1000):
-        assert talk(text, user=UserSimulator.example_settings()["user"])["reward"] == 0.0
-
-
 def test_the_documented_simulator_works():
     library = documented("from velodrome import tool\nfrom velodrome.environments.simulated_user")["Library"]
     renew = {"tool_calls": [{"name": "renew", "arguments": {"title": "Emma"}}]}

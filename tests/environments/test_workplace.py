@@ -7,21 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.resources_servers.playing import example_tasks, opened, play, rewards
+from tests.resources_servers.playing import example_tasks, opened, play
 from velodrome.environments.workplace.app import Workplace
 from velodrome.environments.workplace.checks import says
 from velodrome.environments.workplace.office import MOST_NEW, Office
 
 TASKS = example_tasks("workplace")
 EMPTY = {"changes": [], "answer_includes": ["x"]}
-
-
-def test_references_earn_all_and_cheats_nothing():
-    environment = Workplace()
-    for name, task in TASKS.items():
-        assert play(environment, task, *environment.reference_answer(task))["reward"] == 1.0, name
-        assert max(rewards(environment, task, environment.wrong_answers(task)).values()) < 1.0, name
-        assert {*rewards(environment, task, environment.cheats(task)).values()} == {0.0}, name
 
 
 @pytest.mark.parametrize(

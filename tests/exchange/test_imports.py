@@ -176,18 +176,6 @@ def test_the_task_is_read_from_the_inputs_beside_the_rollouts(tmp_path: Path):
     assert known == task
 
 
-def test_a_conversation_for_each_step_is_read_from_the_last_step(tmp_path: Path):
-    output = THEIRS["response"]["output"]
-    steps = without(response={**THEIRS["response"], "output": [output[:2], output]})
-    _, [row] = imported(tmp_path, "nemo_gym", steps)
-    assert row["output"] == imported(tmp_path, "nemo_gym", THEIRS)[1][0]["output"]
-    (tmp_path / "ours.jsonl").unlink()
-    cut = without(response={"output": [output, output[1:]]})
-    mixed = without(response={"output": [output, output[0]]})
-    first, second, _ = refusal(tmp_path, "nemo_gym", cut, mixed)
-    assert (first[:21], second) == (':1: "response.output"', ':2: "response.output" is not a list of objects')
-
-
 def test_scoring_refuses_imported_rollouts_without_the_answer_to_compare_with(tmp_path: Path):
     choice = {"options": [{"A": "94"}, {"B": "95"}], "expected_answer": "B"}
     whole = without(**choice, _ng_task_index=5)

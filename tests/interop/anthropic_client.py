@@ -173,25 +173,5 @@ def taken() -> Any:
         return [whole(asker.messages.create(**asking(text)))["content"] for asker, text in requests]
 
 
-def broken_stream() -> Any:
-    with client() as asker:
-        return error(lambda: list(asker.messages.create(**asking("break"), stream=True)))
-
-
-def hang_up() -> Any:
-    """Read the first piece of an answer that has no end, and go."""
-    with client() as asker, asker.messages.stream(**asking("?")) as stream:
-        return next(iter(stream.text_stream))
-
-
-def lose_patience() -> Any:
-    """Ask for an answer that never comes."""
-    try:
-        with client(timeout=1.0) as asker:
-            asker.messages.create(**asking("?"))
-    except anthropic.APITimeoutError:
-        return "timeout"
-
-
 if __name__ == "__main__":
     print(json.dumps({name: globals()[name]() for name in sys.argv[2:]}))

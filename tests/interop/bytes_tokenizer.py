@@ -13,13 +13,3 @@ def tokenizer(*special, eos="<|im_end|>", template=None):
     words.add_special_tokens({"additional_special_tokens": list(special)})
     words.chat_template = template
     return words
-
-
-def trained(words, ids, labels):
-    """The text in pieces, each with whether it is trained on."""
-    pieces = []
-    for token, label in zip(ids, labels, strict=True):
-        if not pieces or pieces[-1][0] != (label != -100):
-            pieces.append((label != -100, []))
-        pieces[-1][1].append(token)
-    return [(learned, words.decode(tokens)) for learned, tokens in pieces]

@@ -163,7 +163,7 @@ def _value(arguments: str) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """One rollout by what it holds. Cases with the same feature are one line of the table."""
+    """One rollout by what it holds. Cases with the same feature are exported alike."""
 
     name: str
     feature: str
@@ -346,14 +346,6 @@ def _prompts() -> list[Case]:
 
 
 CASES: dict[str, Case] = {case.name: case for case in (*_answers(), *_calls(), *_schemas(), *_prompts())}
-IDS = ("long call ids", "a call id used again")  # features that show only where call ids do
-FEATURES = (*dict.fromkeys(case.feature for case in CASES.values()), "failed rollout")
-
-
-def with_marks() -> Case:
-    """A call whose arguments hold the marks that readers look for; beside the cases, in which texts have them."""
-    arguments = {"text": "<tool_call>{}</tool_call> <think>\nSo.\n</think>\n\n"}
-    return _called("one_call", "a template's own marks in arguments", WEATHER, arguments)
 
 
 FAILED = {

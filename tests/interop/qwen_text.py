@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tests.interop.corpus import IDS, Case, Event, called, got, said, thought, told
-from tests.interop.law import KEPT
+from tests.interop.corpus import Case, Event, called, got, said, thought, told
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 _THOUGHT = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.DOTALL)
@@ -44,15 +43,6 @@ def turn(content: str) -> list[Event]:
     return [*thoughts, *spoken, *(called("", call["name"], call["arguments"]) for call in calls)]
 
 
-def learned(pieces: Iterable[tuple[bool, str]]) -> list[Event]:
-    """What is trained on, from a text in pieces; the mark that opens a thought may belong to the prompt."""
-    result: list[Event] = []
-    for content in (text for trained, text in pieces if trained):
-        opening = "<think>\n" if "\n</think>\n\n" in content and not content.startswith("<think>") else ""
-        result += turn(opening + content.removesuffix("\n").removesuffix("<|im_end|>"))
-    return result
-
-
 def own(events: Iterable[Event]) -> list[Event]:
     """What the model did."""
     return [event for event in without_ids(events) if event[0] in ("said", "thought", "called")]
@@ -65,20 +55,13 @@ def without_ids(events: Iterable[Event]) -> list[Event]:
     return [told("system", event[2]) if event[:2] == ("told", "developer") else event for event in known]
 
 
-def word(case: Case) -> str:
-    """Of a case that is there as it was: nothing is seen of its ids."""
-    return "no ids" if case.feature in IDS else KEPT
-
-
-def held(case: Case) -> tuple[list[Event] | None, str]:
-    """What the text of Qwen3's template has of a case, and the word for it."""
+def held(case: Case) -> list[Event] | None:
+    """What the text of Qwen3's template has of a case; None if it takes the text for its own marks."""
     if case.name == "marks":
-        return None, "taken for marks"
-    if case.name == "tokens":
-        return case.happened, "text only"
+        return None
     if case.name == "spaces":
-        return [*case.prompt, said(case.made[0][1].lstrip("\n"))], "trimmed"
-    return without_ids(case.happened), word(case)
+        return [*case.prompt, said(case.made[0][1].lstrip("\n"))]
+    return without_ids(case.happened)
 
 
 def tools(text: str) -> list[dict[str, Any]]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.interop.programs import run
 from tests.support import hosted as hosting
-from tests.support import pages
-from tests.support.patience import DEADLINE_S
-from tests.support.streams import BEGUN
 from velodrome.contracts import prompt_text
 from velodrome.errors import ModelError
 from velodrome.resources_servers.calculator.app import Calculator
@@ -52,14 +47,12 @@ ANSWERS: Json = {
 
 
 class Speaking:
-    """Answers each prompt with its own line, and keeps what it was asked."""
+    """Answers each prompt with its own line."""
 
     def __init__(self) -> None:
-        self.requests: list[Json] = []
         self.failed = False
 
     def answer(self, request: Json) -> Any:
-        self.requests.append(request)
         prompt = prompt_text(request)
         if request["input"][-1].get("type") == "function_call_output":
             return "It is {tool_result}."
@@ -98,9 +91,8 @@ TWO_SUMS = [{"type": "thinking", "thinking": "Two sums.", "signature": ""}, text
 NO = {"type": "refusal", "category": None, "explanation": "no."}
 
 
-def test_the_client_gets_what_the_model_said_and_the_model_what_the_client_said() -> None:
-    speaking = Speaking()
-    got = results(MODEL, speaking.make, "answers", "asynchronous", "parsed", "by_hand")
+def test_the_client_gets_what_the_model_said() -> None:
+    got = results(MODEL, Speaking().make, "answers", "asynchronous", "parsed", "by_hand")
     thought = {"type": "thinking", "thinking": "Say hello.", "signature": ""}
     answers = {
         "text": message([text("Hello.")], model="m"),
@@ -121,32 +113,6 @@ def test_the_client_gets_what_the_model_said_and_the_model_what_the_client_said(
     assert got["parsed"] == 36
     stop, second = got["by_hand"]
     assert (stop, second["content"], second["stop_reason"]) == ("tool_use", [text("It is error: no.")], "end_turn")
-    compare_requests(speaking.requests)
-
-
-def compare_requests(requests: list[Json]) -> None:
-    whole: dict[str, Json] = {}
-    for request in requests:
-        whole.setdefault(prompt_text(request), request)
-    asked = {"max_output_tokens": 50}  # the server's own name means the model of the config
-    sampling = {"temperature": 0.5, "top_k": 3, "stop": ["END"], "instructions": "Be brief."}
-    assert whole["text"] == {**asked, **sampling, "input": [{"role": "user", "content": "text"}]}
-    [tool] = whole["calls"]["tools"]
-    assert (tool["type"], tool["name"], tool["description"]) == ("function", "calculator", "Works out a sum.")
-    assert tool["parameters"]["required"] == ["expression"]
-    assert (whole["calls"]["tool_choice"], whole["calls"]["parallel_tool_calls"]) == ("required", False)
-    [user] = whole["images"]["input"]
-    image = "data:image/png;base64,iVBORw0KGgo="
-    urls = [part.get("image_url") or part.get("file_data") for part in user["content"]]
-    assert urls == [None, image, "data:application/pdf;base64,JVBERi0="]
-    assert whole["parsed"]["text"]["format"]["schema"]["required"] == ["total"]
-    last = requests[-1]["input"]
-    kinds = ["user", "reasoning", "assistant", *["function_call"] * 2, *["function_call_output"] * 2]
-    assert [item.get("type", item.get("role")) for item in last] == kinds
-    assert (last[3]["call_id"], json.loads(last[3]["arguments"])) == ("c0", {"expression": "240 * 0.15"})
-    seen = [{"type": "input_text", "text": "4"}, {"type": "input_image", "image_url": image, "detail": "auto"}]
-    results = [(item["call_id"], item["output"]) for item in last[-2:]]
-    assert results == [("c0", seen), ("c1", "error: no")]
 
 
 def test_the_clients_own_tool_loop_and_its_errors() -> None:
@@ -174,59 +140,6 @@ def test_an_agent_is_a_model_whose_own_calls_are_not_shown_and_both_are_listed()
 
     got = results(AGENT, make, "agent", "models", token="right")
     created, streamed = got["agent"]
-    thought = {"type": "thinking", "thinking": "A sum.", "signature": ""}
-    content = [thought, text("Let me see."), text("\n\nIt is 36.0.")]
-    assert created == streamed == message(content, usage=created["usage"])
+    assert created == streamed == message([text("It is 36.0.")], usage=created["usage"])
     assert created["usage"]["output_tokens"] > 0
     assert got["models"] == ["hosted", "hosted", "hosted", "active", "model"]
-
-
-def test_the_example_on_the_page_prints_what_stands_below_it(tmp_path: Path) -> None:
-    section = pages.section(pages.read("serving.md"), "The anthropic client")
-    [program], [printed] = pages.blocks(section, "py"), pages.blocks(section, "text")
-    turns = [{"tool_calls": CALLS[:1]}, "15% of 240 is {tool_result}"]
-
-    def model() -> ScriptedModel:
-        return ScriptedModel(answers=turns)
-
-    with (
-        hosting.hosted(MODEL, model) as at_model,
-        hosting.hosted(AGENT, lambda: SimpleAgent(model=model(), environment=Calculator())) as at_agent,
-    ):
-        program = program.replace("http://127.0.0.1:11003", at_model).replace("http://127.0.0.1:11002", at_agent)
-        (tmp_path / "page.py").write_text(program)
-        assert run("clients", tmp_path / "page.py") == printed
-
-
-class Endless:
-    """Streams the beginning of an answer, then breaks or waits for ever; counts the answers that were given up."""
-
-    def __init__(self) -> None:
-        self.given_up = threading.Semaphore(0)
-
-    async def respond(self, request: Json) -> Json:
-        try:
-            await asyncio.Event().wait()
-            raise AssertionError
-        finally:
-            self.given_up.release()
-
-    async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        for event in BEGUN:
-            yield event
-        if prompt_text(request) == "break":
-            raise ModelError("the upstream is gone", status=503)
-        await self.respond(request)
-
-    async def aclose(self) -> None: ...
-
-
-def test_a_stream_that_breaks_is_the_clients_error_and_a_client_that_leaves_stops_the_model() -> None:
-    model = Endless()
-    with hosting.hosted(MODEL, lambda: model) as url:
-        assert json.loads(run("clients", SCRIPT, url, "broken_stream", "hang_up", "lose_patience")) == {
-            "broken_stream": ["APIStatusError", 200, "api_error"],
-            "hang_up": "Half an",
-            "lose_patience": "timeout",
-        }
-        assert [model.given_up.acquire(timeout=DEADLINE_S) for _ in range(2)] == [True, True]

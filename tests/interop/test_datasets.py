@@ -80,25 +80,6 @@ def test_a_parquet_file_is_loaded_as_it_happened_decimals_included(tmp_path: Pat
 
 
 @pytest.mark.parametrize("program", ["datasets47", "here"])
-def test_arguments_as_text_change_no_number_of_a_tools_schema(tmp_path: Path, program: str):
-    """Of a list `datasets` would change 0.3 and 1e-12, so `tools` is text wherever it is the reader."""
-    schema = {"type": "number", "default": 0.3, "multipleOf": 1e-12}
-    rows = records(write(tmp_path, ["one_call"]))
-    for row in rows:
-        row["responses_create_params"]["tools"][0]["parameters"] = {"properties": {"x": schema}}
-    rollouts = tmp_path / "schema.jsonl"
-    rollouts.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-    forms = ("sft table.parquet", "dpo table.parquet", "dpo lines.jsonl", "dpo folder", "grpo lines.jsonl")
-    files = [tmp_path / name for name in forms]
-    for file in files:
-        assert export(file.name.split()[0], [rollouts], file, arguments="text").unfit == 0
-    for file, result in zip(files, loaded(program, tmp_path, *files), strict=True):
-        tools = result["rows"][0]["tools"]
-        [tool] = json.loads(tools) if isinstance(tools, str) else tools
-        assert tool["function"]["parameters"]["properties"] == {"x": schema}, file.name
-
-
-@pytest.mark.parametrize("program", ["datasets47", "here"])
 def test_a_card_names_the_types_that_the_first_lines_do_not_show(tmp_path: Path, program: str):
     """`datasets` takes types from the first chunk, so calls that come later need the card."""
     rows = write(tmp_path, ["plain"]).read_bytes().splitlines(keepends=True)[:1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,21 +12,13 @@ from typing import Any
 
 import velodrome as velo
 from tests.interop.corpus import BLUE, CASES, RED, Case, Event, chat_events
-from tests.interop.law import KEPT, exported, hold, verdicts
+from tests.interop.law import exported, hold
 from tests.interop.programs import ROOT, run
-from tests.interop.test_templates import folder
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.responses_api_models.conversion import nested
 
 HERE = Path(__file__).parent
-IN_PROMPTS = {
-    "mixed schemas",
-    "system prompt",
-    "earlier turns with calls in the prompt",
-    "image in the prompt",
-    "image behind an http address",
-}
-TEMPLATES = ("qwen2_5", "qwen3", "llama3_1", "glm4moe")
+TEMPLATES = ("qwen2_5", "qwen3", "llama3_1", "glm4moe")  # files in TRL
 
 
 def ask(tmp_path: Path, **order: Any) -> Any:
@@ -36,15 +29,14 @@ def ask(tmp_path: Path, **order: Any) -> Any:
     return json.loads(base64.b64decode(line.removeprefix("RESULT ")))
 
 
-def expected(case: Case) -> tuple[list[Event], str]:
-    given = [("told", "system", event[2]) if event[:2] == ("told", "developer") else event for event in case.prompt]
-    return given, KEPT if case.feature in IN_PROMPTS else "prompt only"
+def expected(case: Case) -> list[Event]:
+    return [("told", "system", event[2]) if event[:2] == ("told", "developer") else event for event in case.prompt]
 
 
 def messages(case: Case) -> list[dict[str, Any]]:
     """The prompt as a chat template takes it, from what happened and not from the export."""
     made: list[dict[str, Any]] = []
-    for kind, *what in expected(case)[0]:
+    for kind, *what in expected(case):
         if kind == "told":
             made.append({"role": what[0], "content": what[1]})
         elif kind == "said":
@@ -86,7 +78,8 @@ def test_verl_gets_what_the_model_was_given(tmp_path: Path):
     demo = tmp_path / "demo.parquet"
     assert sum(velo.export("verl", collected(tmp_path), demo).records.values()) == 3
     cases = {name: {"messages": messages(case), "tools": list(map(nested, case.tools))} for name, case in CASES.items()}
-    templates = {name: str(folder() / f"{name}.jinja") for name in TEMPLATES}
+    [trl] = importlib.util.find_spec("trl").submodule_search_locations
+    templates = {name: f"{trl}/chat_templates/{name}.jinja" for name in TEMPLATES}
     pictures = [{"role": "user", "content": [{"type": "image", "image": url} for url in (RED, BLUE)]}]
     answers = {"path": str(demo), "function": str(reward_function(tmp_path)), "answers": ["It is 36.", "It is 35."]}
     read = asyncio.run(
@@ -98,7 +91,7 @@ def test_verl_gets_what_the_model_was_given(tmp_path: Path):
         )
     )
     rows = dict(zip(names, read["prompts"], strict=True))
-    hold("verl: verl", verdicts({name: chat_events(row["raw_prompt"]) for name, row in rows.items()}, unfit, expected))
+    hold("verl", {name: chat_events(row["raw_prompt"]) for name, row in rows.items()}, unfit, expected)
     for name, row in rows.items():
         assert json.loads(row["extra_info"]["tools"] or "[]") == cases[name]["tools"]
         assert row["extra_info"]["task"] == name

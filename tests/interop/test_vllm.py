@@ -15,7 +15,6 @@ import pytest
 import velodrome as velo
 from tests.interop.programs import run
 from tests.interop.servers import serving
-from tests.interop.test_litellm import KEY, litellm
 from tests.support.running import free_port
 from tests.support.running import http as request
 from velodrome import http
@@ -163,13 +162,3 @@ def test_the_command_line_records_ids_and_resumes(vllm: str, tmp_path: Path) -> 
     rows = [orjson.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     assert len(rows) == 3
     held(rows, vllm)
-
-
-@pytest.mark.parametrize("kind", ["openai", "hosted_vllm"])
-def test_ids_come_through_the_proxy_of_litellm(vllm: str, tmp_path: Path, kind: str, caplog: Any) -> None:
-    with litellm(vllm, tmp_path) as proxy:
-        through = {"endpoint": "responses", "extra": {"extra_body": {"enable_response_messages": True}}}
-        for settings in ({}, {"endpoint": "chat"}, through):
-            rows = rollouts(f"{proxy}/v1", [task(1, **LOGPROBS)] * 2, name=kind, api_key=KEY, **settings)
-            assert len(held(rows, vllm)) == 2
-    assert not [record for record in caplog.records if record.name.startswith("velodrome")]

@@ -36,9 +36,6 @@ def answering() -> Iterator[Upstream]:
             body = json.loads(self.body())
             if upstream.faults:
                 self.fault(*upstream.faults.pop(0))
-            elif body.get("stream"):
-                lines = [*map(json.dumps, _chunks(body)), "[DONE]"]
-                self.reply(200, "text/event-stream", "".join(f"data: {line}\n\n" for line in lines).encode())
             else:
                 answer = _response if self.path.endswith("/responses") else _completion
                 self.reply(200, "application/json", json.dumps(answer(body)).encode())
@@ -64,18 +61,6 @@ def _completion(body: Json) -> Json:
     choice["token_ids"] = IDS if body.get("return_token_ids") else None
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": body["model"], "usage": USAGE}
     return {**head, "choices": [choice], "prompt_token_ids": PROMPT if body.get("return_token_ids") else None}
-
-
-def _chunks(body: Json) -> list[Json]:
-    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-    chunks = [
-        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": PROMPT}
-    ]
-    for at, text in enumerate(TEXT):
-        choice = {"index": 0, "delta": {"content": text} if text else {}, "logprobs": {"content": [PROBS[at]]}}
-        last = {"finish_reason": "stop"} if at == len(TEXT) - 1 else {}
-        chunks.append({**head, "choices": [{**choice, "token_ids": [IDS[at]], **last}]})
-    return [*chunks, {**head, "choices": [], "usage": USAGE}]
 
 
 def _response(body: Json) -> Json:

@@ -15,7 +15,7 @@ import yaml
 from tests.support.http_server import Quiet, serving
 from tests.support.running import free_port
 from velodrome.errors import InputError
-from velodrome.serving.connect import Components, Servers
+from velodrome.serving.components import Components, Servers
 from velodrome.serving.discovery import find
 from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
 from velodrome.settings import Config, Instance

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support import hosted, running
 from velodrome.resources_servers.calculator.app import Calculator
-from velodrome.serving.connect import Components
+from velodrome.serving.components import Components
 from velodrome.serving.profiling import OFF, profiled
 from velodrome.settings import load
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from velodrome.api.measuring import CheckOptions, Findings, check
 from velodrome.api.reading import checked_files
 from velodrome.checks import CHECKS, SEVERITIES, Finding, worst
-from velodrome.cli.streams import reassured
+from velodrome.cli.streams import still_working
 from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("no rollouts: give a file, as in velo check rollouts.jsonl (see velo check --help)")
     files = checked_files(flags.files)
     names = flags.names()
-    with reassured(f"reading {', '.join(map(str, files))}"):
+    with still_working(f"reading {', '.join(map(str, files))}"):
         findings = check(files, only=names)
     if flags.as_json:
         print_lines(printed_json(_report_json(files, findings)))

@@ -35,7 +35,7 @@ from velodrome.errors import InputError
 from velodrome.profiling.profile_text import profile_tree, verdict_text
 from velodrome.records.jsonl import loads
 from velodrome.records.rollout import beside
-from velodrome.serving.connect import Servers
+from velodrome.serving.components import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config, mask_text
 from velodrome.settings.files import find_inputs, is_pattern

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from velodrome.api.reading import checked_files
-from velodrome.cli.streams import reassured
+from velodrome.cli.streams import still_working
 from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -48,7 +48,7 @@ examples:
 def run(argv: Sequence[str]) -> int:
     flags = read_flags(CompareFlags, argv, "velo compare")
     a, b = _sides(flags)
-    with reassured(f"reading {', '.join(str(path) for path in (*a, *b))}"):
+    with still_working(f"reading {', '.join(str(path) for path in (*a, *b))}"):
         result = compare(a, b, flags)
     if flags.as_json:
         print_lines(printed_json(result))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from velodrome.cli.streams import reassured
+from velodrome.cli.streams import still_working
 from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.examiner.catalogue import CatalogueEntry, catalogue
@@ -63,7 +63,7 @@ def _describe(flags: EnvsFlags, entry: CatalogueEntry | None) -> int:
     from velodrome.examiner.description import describe_subject, description_lines
     from velodrome.examiner.subject import named_subject
 
-    with reassured(f"looking at {escaped(flags.name or '')}"):
+    with still_working(f"looking at {escaped(flags.name or '')}"):
         described = asyncio.run(describe_subject(named_subject(flags.name or "")))
     if flags.as_json:
         print_lines(printed_json({**(entry.as_json() if entry else {}), **described}))

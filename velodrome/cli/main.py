@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from velodrome.cli.streams import as_typed, help_width, mend_streams, settled, within_page
+from velodrome.cli.streams import as_typed, exit_code_after_flush, help_width, mend_streams, within_page
 from velodrome.errors import InputError, VelodromeError, describe
 
 PACKAGE = Path(__file__).parent.parent
@@ -97,44 +97,23 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb, and see that what it printed is printed."""
+    """Run one verb; the exit code is 1 if stdout did not take all of its result."""
     mend_streams()
-    try:
-        return settled(_run(argv))
-    except BrokenPipeError:
-        return _stdout_closed()
-
-
-def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "-v" in words or "--verbose" in words
     words = [word for word in words if word not in ("-v", "--verbose")]
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0
-    if words[0] == "--version":
-        from importlib.metadata import version
+    try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            print(usage())
+        elif words[0] == "--version":
+            from importlib.metadata import version
 
-        print(version("velodrome"))
-        return 0
-    verb, *rest = words
-    if verb.startswith("ng_"):
-        from velodrome.cli.nemo_gym import opened
-
-        try:
-            words = opened(verb, rest)
-        except InputError as error:
-            _print_error(error, verbose, verb)
-            return 2
-        verb, *rest = words
-    if verb not in VERBS:
-        from difflib import get_close_matches
-
-        near = get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "see velo --help"
-        print(f"velo: no verb {verb!r}; {hint}", file=sys.stderr)
-        return 2
-    return guarded(verb, rest, verbose)
+            print(version("velodrome"))
+        else:
+            return exit_code_after_flush(guarded(words[0], words[1:], verbose))
+        return exit_code_after_flush(0)
+    except BrokenPipeError:
+        return _stdout_closed()
 
 
 def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
@@ -143,31 +122,38 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
         import logging
 
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    module: Any = None
     try:
+        if verb.startswith("ng_"):
+            from velodrome.cli.nemo_gym import opened
+
+            verb, *rest = opened(verb, rest)
+        if verb not in VERBS:
+            from velodrome.settings.names import hint
+
+            raise InputError(f"no verb {verb!r:.40}{hint(verb, VERBS) or '; see velo --help'}")
         module = import_module(f"velodrome.{VERBS[verb].module}")
         if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
             print(module.VERB.help(help_width()))
             return 0
         with within_page(), ended_by_sigterm():
-            code: int = settled(module.run(rest))
+            code: int = exit_code_after_flush(module.run(rest))
         if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
             sys.stderr.flush()
             os._exit(code)
         return code
-    except InputError as error:
-        _print_error(error, verbose, verb)
-        return 2
     except VelodromeError as error:
-        _print_error(error, verbose, verb)
-        return 1
+        declared = getattr(module, "VERB", None)
+        _print_error(str(error) if declared is None else declared.as_typed(str(error)))
+        if verbose and error.__cause__ is not None:
+            _trace(error.__cause__)
+        return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt as end:
         return 143 if isinstance(end, Terminated) else 130
     except BrokenPipeError:
         return _stdout_closed()
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        from velodrome.settings import mask_text
-
-        print(f"velo: a fault of its own: {mask_text(describe(error))}; -v shows where", file=sys.stderr)
+        _print_error(f"a fault of its own: {describe(error)}; -v shows where")
         if verbose:
             _trace(error)
         return 1
@@ -205,19 +191,14 @@ def _stdout_closed() -> int:
     return 0
 
 
-def _print_error(error: VelodromeError, verbose: bool, verb: str) -> None:
+def _print_error(text: str) -> None:
     from velodrome.settings import mask_text
     from velodrome.timing.invisible import escaped
     from velodrome.timing.screen import fitted, page_width, painted
 
-    module = sys.modules.get(f"velodrome.{VERBS[verb].module}") if verb in VERBS else None
-    declared = getattr(module, "VERB", None)
-    text = str(error) if declared is None else declared.as_typed(str(error))
     name = painted("velo:", "red", sys.stderr)
     for line in as_typed(mask_text(text)).strip("\n").split("\n"):
         print(fitted(f"{name} {escaped(line)}", page_width(sys.stderr), hang=6), file=sys.stderr)
-    if verbose and error.__cause__ is not None:
-        _trace(error.__cause__)
 
 
 def _trace(error: BaseException) -> None:

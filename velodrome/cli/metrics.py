@@ -11,7 +11,7 @@ from pydantic import Field
 from velodrome.api.measuring import run_metrics
 from velodrome.api.reading import checked_files
 from velodrome.cli.run_tables import run_table
-from velodrome.cli.streams import reassured, say
+from velodrome.cli.streams import say, still_working
 from velodrome.cli.tables import next_step, print_lines, print_result, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _print_groups(files: Sequence[Path], flags: MetricsFlags) -> None:
-    with reassured(f"reading {', '.join(str(path) for path in files)}"):
+    with still_working(f"reading {', '.join(str(path) for path in files)}"):
         result = read_groups(files, flags)
     if flags.as_json:
         print_lines(printed_json(result))

@@ -69,7 +69,7 @@ def serve(argv: Sequence[str]) -> int:
     """Host the scripted model of a config until Ctrl-C."""
     from velodrome.cli.collect import run_async
     from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-    from velodrome.serving.connect import Components
+    from velodrome.serving.components import Components
     from velodrome.serving.scripted import ScriptedServer
 
     config, settings = load_options(ModelServeOptions, argv)

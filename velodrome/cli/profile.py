@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from velodrome.cli.streams import reassured, say
+from velodrome.cli.streams import say, still_working
 from velodrome.cli.tables import print_lines, print_text
 from velodrome.cli.verb import Verb, argument, optional_value, read_flags
 from velodrome.errors import InputError
@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
     files = rollouts_files(words)
     pages = None if page is None else wing("viewer.verbs.profile_html")
     target = None if pages is None else pages.page_path(page, files[0])
-    with reassured(f"reading {', '.join(map(str, files))}"):
+    with still_working(f"reading {', '.join(map(str, files))}"):
         profile = read_profile(*files)
     if not profile["rollouts"] and not profile["failed"] and (target is not None or not profile["rows"]):
         what = f"none of {profile['rows']:,} rollouts has times" if profile["rows"] else "no rollouts in it"

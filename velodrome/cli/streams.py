@@ -54,7 +54,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def reassured(what: str) -> Iterator[Callable[[str], None]]:
+def still_working(what: str) -> Iterator[Callable[[str], None]]:
     """Say what is going on, and for how long, once it takes more than a moment and every few seconds from then on.
 
     The function that it gives is told how far it has come.
@@ -153,7 +153,7 @@ def _text(raw: _SafeStream, before: TextIO | None) -> TextIO:
     )
 
 
-def settled(code: int) -> int:
+def exit_code_after_flush(code: int) -> int:
     """The exit code, once all is printed: 1 if stdout did not take the result."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from velodrome.cli.plain import config_names, read_plain
-from velodrome.cli.streams import reassured
+from velodrome.cli.streams import still_working
 from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     if not flags.name:
         raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
     known_rules(flags.only or ())
-    with reassured(f"examining {escaped(flags.name)}") as tell:
+    with still_working(f"examining {escaped(flags.name)}") as tell:
         subject = named_subject(flags.name, _words(flags, overrides), flags.tasks)
         work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict, tell=tell)
         report = asyncio.run(work)

@@ -16,7 +16,7 @@ from velodrome.collector.pace import Stop
 from velodrome.collector.result import Run
 from velodrome.collector.settings import VerifySettings
 from velodrome.errors import InputError
-from velodrome.serving.connect import Servers
+from velodrome.serving.components import Servers
 from velodrome.serving.process.options import ConnectionLimits
 from velodrome.settings import Config
 from velodrome.settings.files import find_input

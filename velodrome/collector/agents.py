@@ -13,7 +13,7 @@ from velodrome.collector.recording import RecordedModel, has_recorded, recorded
 from velodrome.collector.runfile import instance_recipes, settings_recipe
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError
-from velodrome.serving.connect import Components, Servers, entry_file
+from velodrome.serving.components import Components, Servers, entry_file
 from velodrome.settings import Config, secrets
 from velodrome.settings.component import Component, settings_of
 from velodrome.settings.names import AGENTS, MODELS

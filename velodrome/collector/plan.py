@@ -24,7 +24,7 @@ from velodrome.collector.tasks import Tasks
 from velodrome.errors import InputError
 from velodrome.records.jsonl import LongLineError
 from velodrome.records.task import agent_of, check_input, digest, hashed, own_id, parse_task, request_flaw
-from velodrome.serving.connect import unknown
+from velodrome.serving.components import unknown
 
 Json = dict[str, Any]
 KEPT, SKIPPED, OTHER = 1, 2, 3  # in `Plan.done`; a rollout that is not requested is OTHER

@@ -39,7 +39,7 @@ from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import foreign_file
 from velodrome.records.task import ANSWER_KEYS, digest, hashed
 from velodrome.seeds import rollout_seed
-from velodrome.serving.connect import unknown
+from velodrome.serving.components import unknown
 from velodrome.timing.spans import root, span
 from velodrome.timing.trace import Trace
 

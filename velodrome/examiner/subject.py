@@ -16,7 +16,7 @@ from velodrome.errors import InputError, blame
 from velodrome.examiner.catalogue import catalogue
 from velodrome.records.jsonl import read_lines
 from velodrome.records.task import check_task, parse_task, task_id
-from velodrome.serving.connect import Components, component_class, entry_file, load_file, only_component, unknown
+from velodrome.serving.components import Components, component_class, entry_file, load_file, only_component, unknown
 from velodrome.settings import Instance, load
 from velodrome.settings.files import find_input
 from velodrome.settings.names import AGENTS, RESOURCES

@@ -18,7 +18,7 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError
-from velodrome.serving.connect import Servers
+from velodrome.serving.components import Servers
 from velodrome.serving.process.listen import head_address, is_wildcard, reachable, server_token
 from velodrome.serving.process.probe import fetch, listens
 from velodrome.settings import KINDS, Config, Instance

@@ -14,10 +14,10 @@ from velodrome.contracts import Turns
 from velodrome.errors import InputError
 from velodrome.serving.apps.agent_app import agent_routes
 from velodrome.serving.apps.model_app import ServedModel, model_routes
-from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Seal, Sessions, resources_routes
+from velodrome.serving.apps.resources_app import MAX_SESSIONS, SESSION_TTL_S, Sessions, resources_routes
 from velodrome.serving.apps.routes import Peers, RequestLimits, get
 from velodrome.serving.apps.web_app import Background, Status, make_app
-from velodrome.serving.connect import METHODS
+from velodrome.serving.components import METHODS
 from velodrome.serving.process.listen import LOOPBACK, listening, reachable
 from velodrome.serving.profiling import ProcessProfile, stats
 from velodrome.serving.web_server import running
@@ -79,7 +79,7 @@ async def server_app(
         if getattr(component, "addresses_players", False):
             turns["players"] = True
         status.extra |= {"deferrable": await component.deferrable(), "sessions": keeps, **turns}
-        sessions = Sessions(component, Seal(key or secrets.token_bytes(32)), workers, session_ttl_s, max_sessions)
+        sessions = Sessions(component, key or secrets.token_bytes(32), workers, session_ttl_s, max_sessions)
         status.live["open_sessions"] = sessions.__len__
         background, routes = sessions.swept, resources_routes(status.name, component, sessions, tools)
         if has_wing("connect"):

@@ -209,30 +209,6 @@ def test_a_box_ends_with_the_process_that_opened_it(tmp_path: Path):
         os.kill(orphan, signal.SIGKILL)
 
 
-def test_a_cancelled_opening_leaves_its_box_to_the_next_unless_it_was_killed_meanwhile():
-    async def cancelled(boxes: Sandboxes) -> Sandbox:
-        opening = asyncio.create_task(boxes.open())
-        while not boxes._open and not opening.done():
-            await asyncio.sleep(0)
-            opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        return await boxes._ready[0]
-
-    async def act():
-        boxes = Sandboxes(warm=0)
-        waiting = await cancelled(boxes)
-        assert await boxes.open() is waiting
-        await boxes.aclose()
-        waiting = await cancelled(boxes)
-        await waiting._link.close()
-        box = await boxes.open({"a": "1"})
-        assert (box is waiting, await box.files()) == (False, ["a"])
-        await boxes.aclose()
-
-    asyncio.run(act())
-
-
 DEEP = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nopen('deep', 'w').close()"
 
 

@@ -128,9 +128,6 @@ def test_a_conversation_that_chat_has_no_form_for_is_unfit(conversation: dict[st
         chat.answered([{"role": "assistant", "content": ""}, {"role": "tool", "content": "36"}])
 
 
-DEEP = '{"a":' * 201 + "1" + "}" * 201
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -140,10 +137,7 @@ DEEP = '{"a":' * 201 + "1" + "}" * 201
         ("[1]", "are not an object"),
         ('{"a": {"b": 1, "b": 2}}', "have a name twice in one object"),
         ('{"a": [18446744073709551616]}', "have a whole number of more than 64 bits"),
-        (DEEP, "are nested deeper than 200 levels"),
-        (DEEP.replace("1", "[" * 800 + "]" * 800), "are nested deeper than 200 levels"),
     ],
-    ids=lambda value: value[:20],
 )
 def test_arguments_can_be_objects_and_are_unfit_if_they_are_none(text: str, why: str):
     output: Any = [{"role": "assistant", "tool_calls": [{"id": "c", "name": "add", "arguments": text}]}]

@@ -50,9 +50,9 @@ def test_verl_is_a_prompt_with_its_answer_how_hard_it_is_and_what_verifies_it(sh
 
 def test_verl_takes_its_names_from_the_settings_then_from_the_task(shop: Any):
     row = shop.row("a/0", data_source="own", ability="math", agent_name="mine", answers=[1, 2])
-    [report] = shop.convert("verl", [row], data_source="told", ability="code", answer="answers")
+    [report] = shop.convert("verl", [row], data_source="told", answer="answers")
     [own] = shop.convert("verl", [row], answer="nothing")
-    assert (report["data_source"], report["ability"]) == ("told", "code")
+    assert (report["data_source"], report["ability"]) == ("told", "math")
     assert report["reward_model"] == {"style": "rule", "ground_truth": "[1,2]"}
     assert (own["data_source"], own["ability"], own["agent_name"]) == ("own", "math", "mine")
     assert own["reward_model"] == {"style": "rule", "ground_truth": None}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from velodrome.errors import InputError
-from velodrome.serving.connect import load_file, only_component
+from velodrome.serving.components import load_file, only_component
 from velodrome.settings.names import RESOURCES
 
 EXTRA = 'pip install "velodrome[nemo-gym]"'

@@ -134,6 +134,12 @@ def clean(value: Any) -> Any:
     return [clean(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def function_tool(name: str, description: str | None, parameters: Any) -> Json:
+    """A tool as OpenAI's function tools are."""
+    about = {"description": description or "", "parameters": parameters, "strict": False}
+    return {"type": "function", "name": name, **about}
+
+
 def text_of(content: Any) -> str:
     """The text of a message's content, which may be a list of parts."""
     if isinstance(content, list):

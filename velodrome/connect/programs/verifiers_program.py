@@ -20,12 +20,13 @@ if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
         AdapterFault,
         Json,
         chat_messages,
+        function_tool,
         serve,
         take_stdout,
         text_of,
     )
 else:
-    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, serve, take_stdout, text_of
+    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, function_tool, serve, take_stdout, text_of
 
 ROW = "verifiers"  # the field of a task that has the row as verifiers knows it
 
@@ -88,16 +89,8 @@ class TasksetAdapter(Adapter):
     async def tools(self) -> list[Json]:
         """The tools of a task's toolsets, and of those that all tasks share."""
         opened = await self.open(self._row(next(iter(self.taskset))))
-        return [
-            {
-                "type": "function",
-                "name": name,
-                "description": tool.description or "",
-                "parameters": tool.input_schema,
-                "strict": False,
-            }
-            for name, (_, tool) in opened["tools"].items()
-        ]
+        offered = opened["tools"].items()
+        return [function_tool(name, tool.description, tool.input_schema) for name, (_, tool) in offered]
 
     async def open(self, task: Json) -> Json:
         """The task, its state, and its tools."""
@@ -197,16 +190,8 @@ class EnvironmentAdapter(Adapter):
 
     async def tools(self) -> list[Json]:
         """The tools of a `ToolEnv`."""
-        return [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.parameters,
-                "strict": False,
-            }
-            for tool in getattr(self.environment, "tool_defs", None) or ()
-        ]
+        tools = getattr(self.environment, "tool_defs", None) or ()
+        return [function_tool(tool.name, tool.description, tool.parameters) for tool in tools]
 
     async def open(self, task: Json) -> Any:
         """The state of a rollout, as the environment sets it up."""

@@ -1,13 +1,9 @@
-"""Any Gymnasium environment with discrete or text actions. Its code is sync and runs in threads, never on the loop.
-
-Reference answers are the best actions, where the table of transitions is known and leaves nothing to chance.
-"""
+"""Any Gymnasium environment with discrete or text actions. Its code is sync and runs in threads, never on the loop."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from typing import Any
 
 from velodrome.errors import InputError, TaskError
@@ -15,47 +11,6 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.stated import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
-
-_MOST_STATES = 100_000
-
-
-def best_actions(table: Any, start: int) -> tuple[list[int], float] | None:
-    """The actions with the highest return that end the episode, and that return; None if there are none to be found.
-
-    `table[state][action]` is a list of (probability, next state, reward, terminated), as in Gymnasium's toy texts.
-    Before the end no reward may be above 0, so that no circle pays.
-    """
-    costs: dict[int, tuple[float, int]] = {start: (0.0, 0)}
-    came: dict[int, tuple[int, int]] = {}
-    best: tuple[float, int, int] | None = None  # the return, and the last state and action
-    waiting = [(0.0, 0, start)]
-    while waiting and len(costs) < _MOST_STATES:
-        cost, steps, state = heappop(waiting)
-        if costs[state] < (cost, steps):
-            continue
-        for action, outcomes in table[state].items():
-            if len(outcomes) != 1:
-                return None
-            _, then, reward, over = outcomes[0]
-            if over:
-                if best is None or reward - cost > best[0]:
-                    best = float(reward) - cost, state, action
-            elif reward > 0:
-                return None
-            elif (cost - reward, steps + 1) < costs.get(then, (float("inf"), 0)):
-                costs[then] = cost - float(reward), steps + 1
-                came[then] = state, action
-                heappush(waiting, (*costs[then], then))
-    return None if best is None else (_way(came, start, best[1], best[2]), best[0])
-
-
-def _way(came: dict[int, tuple[int, int]], start: int, state: int, last: int) -> list[int]:
-    actions = [last]
-    while state != start:
-        state, action = came[state]
-        actions.append(action)
-    return actions[::-1]
-
 
 Json = dict[str, Any]
 
@@ -161,19 +116,8 @@ class GymnasiumText(TurnEnvironment):
         return [name.casefold() for name in self.action_names or ABOUT.get(family, ((), ""))[0]]
 
     def reference_answer(self, task: Json) -> list[str] | None:
-        """The best actions, where the table of transitions is known."""
-        found = self._search(task)
-        names = self._names(task)
-        return None if found is None else [names[action] if names else str(action) for action in found[0]]
-
-    def _search(self, task: Json) -> tuple[list[int], float] | None:
-        made = self._make(task)
-        try:
-            made.reset(seed=task.get("seed", 0))
-            table, state = getattr(made.unwrapped, "P", None), getattr(made.unwrapped, "s", None)
-            return None if table is None or state is None else best_actions(table, int(state))
-        finally:
-            made.close()
+        """The task's `reference`, the actions that reach its target, if it has one."""
+        return task.get("reference")
 
     def wrong_answers(self, task: Json) -> Json:
         """Always the same action, and the right ones without the last."""

@@ -13,7 +13,7 @@ import orjson
 from velodrome.children import ParentChannel
 from velodrome.errors import InputError, TaskError, describe, place_of
 from velodrome.records.task import parse_task
-from velodrome.serving.connect import component_class
+from velodrome.serving.components import component_class
 from velodrome.settings import Instance
 from velodrome.settings.names import RESOURCES
 

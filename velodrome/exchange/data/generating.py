@@ -25,7 +25,7 @@ from velodrome.errors import InputError
 from velodrome.exchange.data.generate_worker import TARGET, GenerateWork
 from velodrome.machine import cores
 from velodrome.records.outfile import OutFile, refuse_existing
-from velodrome.serving.connect import component_class
+from velodrome.serving.components import component_class
 from velodrome.settings import Instance, hint
 from velodrome.settings.model import Settings
 from velodrome.settings.names import RESOURCES

@@ -2,7 +2,7 @@
 
 All mistakes are reported together, each with its place. A file with mistakes is not converted unless bad rows may be
 skipped.
-Shuffling holds no rows: tasks are written once in order, then copied in another order by their offsets.
+A shuffle holds all tasks in memory.
 
 A prompt has places to fill in: `What is {question}?`. A place names a field, or the way to one through objects
 (`{meta.topic}`). `{{` and `}}` are braces. Nothing else is interpreted: the text of a data set cannot name an
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 import re
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,26 +183,27 @@ def prepare(source: str, order: PrepareOptions) -> PrepareResult:
     maker, problems = Maker(order), Problems()
     sources = [] if source.startswith(HUB) else [Path(source)]
     refuse_existing([order.to], sources, overwrite=order.overwrite)
-    scratch = order.to.with_name(f"{order.to.name.removesuffix('.zst')}.ordered") if order.shuffle else order.to
-    rows, offsets, ids = 0, array("Q", [0]), set[int]()
-    with OutFile(scratch) as out:
+    rows, written, held, ids = 0, 0, list[bytes](), set[int]()
+    with OutFile(order.to) as out:
         for where, row in read_rows(source):
-            if order.limit is not None and not order.shuffle and len(offsets) > order.limit:
+            if not order.shuffle and written == order.limit:
                 break
             rows += 1
             with problems.at(where):
                 line = _line(maker, row, ids)
-                out.write(line)
-                offsets.append(offsets[-1] + len(line))
+                held.append(line) if order.shuffle else out.write(line)
+                written += 1
         if not order.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such rows out")
-        if len(offsets) == 1:
+        if not written:
             raise InputError(f"{source}: no rows in it", *problems.lines())
         if order.tools is not None and not maker.with_tools:
             raise InputError(f'--tools: no row has "{order.tools}"')
-        written = _shuffled(out, order, offsets) if order.shuffle else len(offsets) - 1
-        if not order.shuffle:
-            out.commit()
+        if order.shuffle:
+            random.Random(order.seed).shuffle(held)
+            written = len(chosen := held[: order.limit])
+            out.write(b"".join(chosen))
+        out.commit()
     return PrepareResult(rows, written, problems.count, problems.lines())
 
 
@@ -227,17 +227,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         raise TypeError("it holds bytes")
     return str(value)
-
-
-def _shuffled(ordered: OutFile, order: PrepareOptions, offsets: array[int]) -> int:
-    """Copy the lines in another order, which the seed alone decides."""
-    places = list(range(len(offsets) - 1))
-    random.Random(order.seed).shuffle(places)
-    chosen = places[: order.limit]
-    lines = ordered.stream
-    with OutFile(order.to) as out:
-        for place in chosen:
-            lines.seek(offsets[place])
-            out.write(lines.read(offsets[place + 1] - offsets[place]))
-        out.commit()
-    return len(chosen)

@@ -29,8 +29,6 @@ TOOLS_FIELD = "the functions on offer, in the shape of chat completions, as JSON
 LIST_TYPE: Json = {"list": "json"}
 TEXT_TYPE: Json = {"dtype": "string"}
 AS_TEXT = "--arguments text (OpenAI's form: arguments as JSON text)"
-_DEEPEST = 200  # levels of arguments; JSON is written up to 254
-_TOO_DEEP = f"a call's arguments are nested deeper than {_DEEPEST} levels"
 _TOO_LARGE = "a call's arguments have a whole number of more than 64 bits"
 _KINDS = frozenset(("message", "reasoning", "function_call", "function_call_output"))
 
@@ -228,11 +226,9 @@ def parsed_arguments(text: str) -> Json:
     except json.JSONDecodeError as error:
         raise Unfit("a call's arguments are not JSON") from error
     except RecursionError as error:
-        raise Unfit(_TOO_DEEP) from error
+        raise Unfit("a call's arguments are nested too deep") from error
     if not isinstance(arguments, dict):
         raise Unfit("a call's arguments are not an object")
-    if text.count("{") + text.count("[") > _DEEPEST and _depth(arguments) > _DEEPEST:
-        raise Unfit(_TOO_DEEP)
     return arguments
 
 
@@ -241,11 +237,3 @@ def _object(pairs: list[tuple[str, Any]]) -> Json:
     if len(result) < len(pairs):
         raise Unfit("a call's arguments have a name twice in one object")
     return result
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-    return depth

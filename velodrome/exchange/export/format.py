@@ -48,10 +48,8 @@ class ExportSettings(Settings):
     reasoning: Reasoning = Field("keep", description="a field of its own, left out, or <think> in the text")
     pairs: int = Field(1, ge=1, description="dpo: at most so many pairs per task")
     margin: float = Field(0.0, description="dpo: the rewards of a pair differ at least by this")
-    uses: int = Field(1, ge=1, description="dpo: an answer is in at most so many pairs")
     answer: str = Field("expected_answer", description="verl, grpo: the field with the task's answer")
     data_source: str | None = Field(None, description="verl: its data_source [the task's, else the agent]")
-    ability: str | None = Field(None, description="verl: its ability [the task's, else agent]")
 
     @property
     def style(self) -> Style:

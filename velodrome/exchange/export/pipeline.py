@@ -162,19 +162,11 @@ def _nothing(one: Export) -> list[str]:
         f"nothing to export: {result.chosen} of {result.rollouts} rollouts are chosen "
         f"by the filter {one.filter or '(none)'!r}{why}"
     )
-    reasons = []
-    if selection.deferred and result.unfit == result.chosen:
-        (source, count), *more = selection.deferred.items()
-        rest = f" (and {sum(n for _, n in more)} in other files)" if more else ""
-        reasons.append(f"{count} rollouts of {source} have no reward yet{rest}; velo verify {source} gives them one")
-    elif not result.chosen and "reward" in one.filter and (between := selection.rewards()) is not None:
-        low, high = between
-        reasons.append(f"every reward is {low:g}" if low == high else f"the rewards go from {low:g} to {high:g}")
-    elif result.chosen > result.unfit and one.format.needs:
-        reasons += _few(one, 0)
-    if not (result.chosen or one.format.episodes) and (first := selection.first()) and is_episode(first):
-        return [f"{summary}; the first rollout is {_EPISODE}; {_TAKES_EPISODES}"]
-    return [summary, *reasons, *result.notes]
+    reasons = [
+        f"{count} rollouts of {source} have no reward yet; velo verify {source} gives them one"
+        for source, count in selection.deferred.items()
+    ]
+    return [summary, *reasons, *(_few(one, 0) if result.chosen > result.unfit else []), *result.notes]
 
 
 def _few(one: Export, records: int) -> list[str]:

@@ -18,7 +18,7 @@ import orjson
 from velodrome.contracts import Json
 from velodrome.errors import InputError
 from velodrome.exchange.export.split_files import drawn, task_hash
-from velodrome.index import Index, Query, Sort
+from velodrome.index import Index, Query
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.outside import OutsideField
 from velodrome.records.facts import RowFacts
@@ -86,19 +86,6 @@ class Selection:
     @property
     def tasks(self) -> set[int]:
         return set(self._task)
-
-    def first(self) -> Json | None:
-        """The first rollout of the files, chosen or not."""
-        for index in self._indexes:
-            for entry in index.page(Query.parse(""), Sort(), limit=1).entries:
-                row: Json = loads(index.line(entry.number), finite=True)
-                return row
-        return None
-
-    def rewards(self) -> tuple[float, float] | None:
-        """Between which rewards all rollouts of the files lie, chosen or not."""
-        spreads = [spread for index in self._indexes if (spread := index.spread("reward"))]
-        return (min(each.low for each in spreads), max(each.high for each in spreads)) if spreads else None
 
     def spread(self) -> tuple[int, int, int]:
         """Chosen tasks, those with several rollouts, those with rewards that differ."""

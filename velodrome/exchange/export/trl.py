@@ -3,7 +3,7 @@
 sft: `{"messages": […], "tools": […]}`, one passed rollout per line. OpenAI's fine-tuning takes it, too.
 
 dpo: pairs of a better and a worse answer to one task. The best is set against the worst, the second best against the
-second worst, and so on while their rewards are far enough apart. An answer is in a bounded number of pairs. Two answers
+second worst, and so on while their rewards are far enough apart. An answer is in one pair at most. Two answers
 that are the same, or have the same reward, say nothing about which is better and are never a pair.
 
 grpo: one task per line with all its answers and their rewards, and tokens where the model server gave them. TRL
@@ -13,7 +13,6 @@ itself uses there (`completions`, `prompts`, `completion_ids`, …).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from velodrome.contracts import Json
@@ -79,27 +78,16 @@ SFT = Format(
 )
 
 
-def pairs(
-    rewards: list[float], same: Callable[[int, int], bool], *, most: int, margin: float, uses: int
-) -> list[tuple[int, int]]:
-    """Which answers are pairs (better, worse), at most so many.
-
-    The first round sets the i-th best against the i-th worst; each further one moves either side on by one.
-    """
+def pairs(rewards: list[float], same: Callable[[int, int], bool], *, most: int, margin: float) -> list[tuple[int, int]]:
+    """Which answers are pairs (better, worse), at most so many: the i-th best against the i-th worst."""
     falling = sorted(range(len(rewards)), key=lambda at: -rewards[at])
     rising = sorted(range(len(rewards)), key=rewards.__getitem__)
-    used: Counter[int] = Counter()
-    chosen_pairs: list[tuple[int, int]] = []
-    rounds = [(0, 0), *((a, b) for shift in range(1, min(uses, len(rewards))) for a, b in ((0, shift), (shift, 0)))]
-    for better_from, worse_from in rounds:
-        for better, worse in zip(falling[better_from:], rising[worse_from:], strict=False):
-            gap = rewards[better] - rewards[worse]
-            if gap <= 0 or gap < margin or len(chosen_pairs) == most:
-                break  # the gaps only shrink from here
-            if used[better] < uses and used[worse] < uses and not same(better, worse):
-                used.update((better, worse))
-                chosen_pairs.append((better, worse))
-    return chosen_pairs
+    apart = [
+        (better, worse)
+        for better, worse in zip(falling, rising, strict=True)
+        if (gap := rewards[better] - rewards[worse]) > 0 and gap >= margin and not same(better, worse)
+    ]
+    return apart[:most]
 
 
 def _dpo(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
@@ -118,7 +106,7 @@ def _dpo(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
             """Whether the answers are equal, or were not to the same question."""
             return answers[better][0] == answers[worse][0] or answers[better][1:] != answers[worse][1:]
 
-        for better, worse in pairs(rewards, same, most=settings.pairs, margin=settings.margin, uses=settings.uses):
+        for better, worse in pairs(rewards, same, most=settings.pairs, margin=settings.margin):
             chosen, prompt, _ = answers[better]
             record = {
                 "prompt": prompt,
@@ -159,7 +147,7 @@ DPO = Format(
     content=only("prompt", "chosen", "rejected", "tools"),
     by_task=True,
     needs="a pair takes two answers to one task that differ in their reward (at least by --margin) and in their words",
-    settings=("arguments", "reasoning", "pairs", "margin", "uses"),
+    settings=("arguments", "reasoning", "pairs", "margin"),
     types=_dpo_types,
 )
 

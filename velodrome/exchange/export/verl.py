@@ -47,7 +47,7 @@ def start(settings: ExportSettings, leave_out: LeaveOut) -> Convert:
             or "velodrome",
             "agent_name": _own(row, "agent_name") or ("tool_agent" if offered else "single_turn_agent"),
             "prompt": prompt,
-            "ability": settings.ability or _own(row, "ability") or "agent",
+            "ability": _own(row, "ability") or "agent",
             "reward_model": {"style": "rule", "ground_truth": None if answer is None else as_text(answer)},
             "extra_info": {
                 "split": unit.split,
@@ -151,7 +151,7 @@ FORMAT = Format(
         "agent_name": "verl's agent loop: the task's own, else `tool_agent` if tools were offered, else "
         "`single_turn_agent`",
         "prompt": "what was asked: a list of messages; as JSON if one of the export has calls, reasoning or images",
-        "ability": "the kind of task: --ability, else the task's own, else `agent`",
+        "ability": "the kind of task: the task's own, else `agent`",
         "reward_model": "`style` is `rule`; `ground_truth` is the task's answer as text (field --answer), or null",
         "extra_info": "`split`, `index` in it, `task`, and of its rollouts `answers` (how many have a reward), "
         "`pass_rate`, `mean_reward`; `tools` as JSON text, their names in `tool_selection`; the task in `verify`, "
@@ -160,7 +160,7 @@ FORMAT = Format(
     start=start,
     content=only("prompt", "reward_model"),
     by_task=True,
-    settings=("answer", "data_source", "ability"),
+    settings=("answer", "data_source"),
     schema=schema,
     loose_schema=loose_schema,
     loose=loose,

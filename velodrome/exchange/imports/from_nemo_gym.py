@@ -10,7 +10,6 @@ collector writes beside it has the tasks, in any order: it says which fields are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -137,28 +136,17 @@ def check(row: Any) -> None:
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
     if not isinstance(row["response"].get("output"), list):
         raise ValueError('no list "response.output" in it')
-    if not all(isinstance(item, dict) for item in _conversation(row["response"]["output"])):
+    if not all(isinstance(item, dict) for item in row["response"]["output"]):
         raise ValueError('"response.output" is not a list of objects')
     reward = row.get("reward")
     if reward is not None and not isinstance(reward, int | float):
         raise ValueError(f'"reward" is not a number but {reward!r:.40}')
 
 
-def _conversation(output: list[Any]) -> list[Any]:
-    """The items. Aviary's agent has a list for each step: the conversation up to there, so the last one has all."""
-    if not output or not all(isinstance(step, list) for step in output):
-        return output
-    if any(later[: len(step)] != step for step, later in pairwise(output)):
-        raise ValueError('"response.output" is a list for each step, and a later one does not continue an earlier one')
-    last: list[Any] = output[-1]
-    return last
-
-
 def plain_rollout(row: Json, task_row: Json | None = None) -> Json:
     """The rollout that their fields alone describe; with `given`, the task as their collector had it."""
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
     theirs["responses_create_params"] = _present(row["responses_create_params"])
-    theirs["response"] = {**row["response"], "output": _conversation(row["response"]["output"])}
     task_index, repeat = numbers(row)
     agent = agent_of(row) or agent_of(task_row or {})
     meta = new_meta(own_id(row) or digest(_content(row)), repeat or 0, task_index=task_index or 0, agent=agent)

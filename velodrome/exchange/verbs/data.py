@@ -6,14 +6,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from velodrome.cli.options import read_options
 from velodrome.cli.plain import read_plain
 from velodrome.cli.streams import PATIENCE_S, say
-from velodrome.cli.tables import print_counts, print_lines, print_text, without_json
+from velodrome.cli.tables import print_counts, without_json
 from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.collector.watch.progress import counting
 from velodrome.errors import InputError
@@ -27,11 +26,9 @@ from velodrome.exchange.data.generating import (
 from velodrome.exchange.data.preparing import PrepareOptions, prepare
 from velodrome.exchange.data.validate import survey
 from velodrome.settings import load
-from velodrome.settings.model import Settings, setting_names
+from velodrome.settings.model import setting_names
 from velodrome.settings.values import FilePath, Names, Text
-from velodrome.timing.invisible import one_line, printed_json
-
-Json = dict[str, Any]
+from velodrome.timing.invisible import one_line
 
 
 class PrepareFlags(PrepareOptions, JsonFlag):
@@ -42,11 +39,10 @@ class PrepareFlags(PrepareOptions, JsonFlag):
     )
 
 
-class ValidateFlags(Settings):
+class ValidateFlags(JsonFlag):
     """The flags of `velo data validate`."""
 
     file: FilePath = argument(title="FILE", description="a file of tasks (.jsonl or .jsonl.zst)")
-    as_json: bool = Field(False, alias="json", description="print the statistics as JSON")
 
 
 class CollateFlags(JsonFlag):
@@ -81,7 +77,7 @@ examples:
   velo data prepare verl.parquet --to tasks.jsonl --prompt "{prompt}" --answer reward_model.ground_truth
   velo data prepare hf:openai/gsm8k:test --to tasks.jsonl --prompt "{question}" --limit 100 --shuffle --seed 7
   velo data validate tasks.jsonl
-  velo data validate tasks.jsonl --json | jq .prompt_characters
+  velo data validate tasks.jsonl | jq .prompt_characters
   velo data generate calculator +n=1000000 +seed=7 +output=sums.jsonl +numbers=5
   velo data generate reasoning_gym +n=10000 +output=puzzles.jsonl "+split=[train:0.9,validation:0.1]"
   velo data collate calculator --to data/all --types example""",
@@ -93,8 +89,7 @@ def run(argv: Sequence[str]) -> int:
     if what == "prepare":
         return _prepare(read_flags(PrepareFlags, rest, "velo data prepare"))
     if what == "validate":
-        flags = read_flags(ValidateFlags, rest, "velo data validate")
-        return _validate(flags.file, as_json=flags.as_json)
+        return _validate(read_flags(ValidateFlags, rest, "velo data validate"))
     if what == "collate":
         return _collate(rest)
     if what == "generate":
@@ -139,34 +134,10 @@ def _generate(typed: Sequence[str]) -> int:
     return 0
 
 
-def _validate(path: Path, *, as_json: bool) -> int:
-    result = survey(path)
-    summary = result.summary()
-    print_lines(printed_json(summary)) if as_json else print_text(table(summary))
+def _validate(flags: ValidateFlags) -> int:
+    result = survey(flags.file)
+    print_counts(result.summary(), as_json=flags.as_json)
     result.problems.refuse()
     if not result.rows:
-        raise InputError(f"{path}: no tasks in it")
+        raise InputError(f"{flags.file}: no tasks in it")
     return 0
-
-
-def table(summary: Json) -> str:
-    lines = [
-        ("tasks", str(summary["tasks"])),
-        ("bad lines", str(summary["bad"])),
-        ("duplicates", str(summary["duplicates"])),
-        ("without expected_answer", str(summary["missing_answers"])),
-        ("prompt characters", _lengths(summary["prompt_characters"])),
-        ("tools", _counts(summary["tools"])),
-        ("agents", _counts(summary["agents"])),
-        *((f"field {one_line(name)}", _counts(kinds)) for name, kinds in summary["fields"].items()),
-    ]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
-
-
-def _lengths(lengths: Json) -> str:
-    return ", ".join(f"{name} {length}" for name, length in lengths.items() if length is not None) or "none"
-
-
-def _counts(names: dict[str, int]) -> str:
-    return ", ".join(f"{one_line(name)} {count}" for name, count in names.items()) or "none"

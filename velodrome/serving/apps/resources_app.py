@@ -15,8 +15,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -52,43 +51,38 @@ SESSION_TTL_S = 6 * 3600.0
 MAX_SESSIONS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A session: its handle, and the worker (index and start) that holds it."""
 
     handle: str
     worker: int
     start: str
 
+    def cookie(self, key: bytes) -> str:
+        """The ticket, signed with a key that the workers of one server share."""
+        text = f"{self.handle}.{self.worker}.{self.start}"
+        return f"{text}.{_signature(text, key)}"
 
-class Seal:
-    """Signs and checks tickets with a key that the workers of one server share."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = hashlib.blake2b(key, digest_size=32).digest()
+def ticket_in(cookie: str, key: bytes) -> Ticket | None:
+    """The ticket of a cookie; None if it was not made with this key."""
+    text, _, signature = cookie.rpartition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(text, key).encode()):
+        return None
+    handle, worker, start = text.rsplit(".", 2)
+    return Ticket(handle, int(worker), start)
 
-    def close(self, ticket: Ticket) -> str:
-        text = f"{ticket.handle}.{ticket.worker}.{ticket.start}"
-        return f"{text}.{self._sign(text)}"
 
-    def open(self, value: str) -> Ticket | None:
-        """The ticket of a cookie value, or None if it was not made with this key."""
-        text, _, signature = value.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(text).encode()):
-            return None
-        handle, worker, start = text.rsplit(".", 2)
-        return Ticket(handle, int(worker), start)
-
-    def _sign(self, text: str) -> str:
-        return hashlib.blake2b(text.encode(), key=self._key, digest_size=16).hexdigest()
+def _signature(text: str, key: bytes) -> str:
+    return hashlib.blake2b(text.encode(), key=key, digest_size=16).hexdigest()
 
 
 class Sessions:
     """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
 
-    def __init__(self, resources: Resources, seal: Seal, peers: Peers, ttl_s: float, most: int = MAX_SESSIONS) -> None:
+    def __init__(self, resources: Resources, key: bytes, peers: Peers, ttl_s: float, most: int = MAX_SESSIONS) -> None:
         self._resources = resources
-        self._seal = seal
+        self._key = hashlib.blake2b(key, digest_size=32).digest()
         self._worker = peers.own
         self._start = secrets.token_hex(8)
         self._peers = [http.Target(url) for url in peers.urls]
@@ -107,7 +101,7 @@ class Sessions:
         with blame(ToolError, "seed_session"):
             handle = await self._resources.open(task)
         self._used[handle] = time.monotonic()
-        return self._seal.close(Ticket(handle, self._worker, self._start))
+        return Ticket(handle, self._worker, self._start).cookie(self._key)
 
     def ticket(self, request: Request, *, bearer: bool = False) -> Ticket | None:
         """The session a request belongs to; None if it brings no cookie, nor, with `bearer`, its value as a token."""
@@ -116,7 +110,7 @@ class Sessions:
             value = request.headers.get("Authorization", "").removeprefix("Bearer ") or None
         if value is None:
             return None
-        ticket = self._seal.open(value)
+        ticket = ticket_in(value, self._key)
         if ticket is None:
             raise BadRequest(401, f"the session {'token' if bearer else 'cookie'} was not made by this server")
         return ticket

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from velodrome.serving.connect import entry_file
+from velodrome.serving.components import entry_file
 
 if TYPE_CHECKING:
     from velodrome.serving.process.supervisor import Supervisor

@@ -25,7 +25,7 @@ import orjson
 
 from velodrome.contracts import Json
 from velodrome.errors import InputError, ServerError
-from velodrome.serving.connect import early_mistakes
+from velodrome.serving.components import early_mistakes
 from velodrome.serving.process.listen import (
     LOOPBACK,
     TOKEN_VARIABLE,

@@ -169,7 +169,7 @@ async def _app(
         following = asyncio.create_task(_follow(channel, servers))
         closing.callback(following.cancel)
         return head_app(status, lambda: servers, brief.config_yaml, limits)
-    from velodrome.serving.connect import Components, Servers
+    from velodrome.serving.components import Components, Servers
     from velodrome.serving.hosting import server_app
 
     config = Config({}, {**brief.blocks, own.name: own})

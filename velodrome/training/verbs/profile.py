@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from velodrome.cli.streams import reassured
+from velodrome.cli.streams import still_working
 from velodrome.cli.tables import print_lines, print_text
 from velodrome.errors import InputError
 from velodrome.settings.files import way_to_file
@@ -32,7 +32,7 @@ def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
         if runs:
             raise InputError(f"{path}: a folder of {len(runs)} runs; give one of them, as in velo profile {runs[0]}")
         raise InputError(f"{path}: no {METRICS} in this folder; give a run's folder, or a file")
-    with reassured(f"reading {path}"):
+    with still_working(f"reading {path}"):
         result = read_run(path) if is_run else read_torch_trace(path)
     report = run_report if is_run else torch_report
     print_lines(printed_json(result)) if as_json else print_text(report(result, top=top))

@@ -16,7 +16,7 @@ from tests.support.patience import DEADLINE_S
 from velodrome.errors import InputError
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
-from velodrome.serving.connect import Components, component_class, mistakes_in, source_digest, unknown
+from velodrome.serving.components import Components, component_class, mistakes_in, source_digest, unknown
 from velodrome.settings import KINDS, Config, Instance
 from velodrome.settings.files import PACKAGE, implementations
 
@@ -125,7 +125,7 @@ import sys
 sys.path.remove("")
 import asyncio
 from velodrome.settings import Config, Instance
-from velodrome.serving.connect import Components
+from velodrome.serving.components import Components
 graded = Instance("e", "resources_servers", "graded", {"entrypoint": "server.py"}, "my.yaml")
 print(asyncio.run(Components(Config({}, {"e": graded})).connect("e").score("1", {}, {})))
 """

@@ -193,13 +193,21 @@ def unknown(what: str, name: str, names: list[str]) -> str:
 
 def component_class(instance: Instance, cwd: Path) -> type[Any]:
     """The class that an instance's block names."""
-    module = _module(instance, cwd)
-    brought = _installed(instance, cwd)
-    if brought is None or not brought.owner:
+    package = _installed(instance, cwd)
+    if package is None:
+        entry = entry_file(instance, cwd)
+        if not entry.is_relative_to(PACKAGE):
+            name = f"velodrome_component_{instance.kind}_{instance.implementation}"
+            return only_component(load_file(entry, name, cwd), instance.kind)
+        name = ".".join(entry.relative_to(PACKAGE.parent).with_suffix("").parts)
+        return only_component(importlib.import_module(name), instance.kind)
+    with blame(InputError, f"{package.file}: cannot be imported"):
+        module = importlib.import_module(package.module)
+    if not package.owner:
         return only_component(module, instance.kind)
-    owner = getattr(module, brought.owner, None)
+    owner = getattr(module, package.owner, None)
     if not inspect.isclass(owner):
-        raise InputError(f"{brought.file}: no class {brought.owner}, which the entry point of {brought.package} names")
+        raise InputError(f"{package.file}: no class {package.owner}, which the entry point of {package.package} names")
     return owner
 
 
@@ -231,9 +239,9 @@ _BY_URL = "hint: run it there, and give its url (docs/serving.md#nemo-gyms-serve
 def entry_file(instance: Instance, cwd: Path) -> Path:
     """The file that an instance's class is in: the user's own, an installed environment's, or the package's."""
     place = _place(instance)
-    brought = _installed(instance, cwd)
-    if brought is not None:
-        return brought.file
+    package = _installed(instance, cwd)
+    if package is not None:
+        return package.file
     for file in (cwd / place, *in_package(place)):
         if file.is_file() and not (instance.kind != RESOURCES and imports_nemo_gym(file)):
             return file
@@ -285,17 +293,6 @@ def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
         except InputError as error:
             problems += error.problems
     return problems
-
-
-def _module(instance: Instance, cwd: Path) -> ModuleType:
-    brought = _installed(instance, cwd)
-    if brought is not None:
-        with blame(InputError, f"{brought.file}: cannot be imported"):
-            return importlib.import_module(brought.module)
-    entry = entry_file(instance, cwd)
-    if not entry.is_relative_to(PACKAGE):
-        return load_file(entry, f"velodrome_component_{instance.kind}_{instance.implementation}", cwd)
-    return importlib.import_module(".".join(entry.relative_to(PACKAGE.parent).with_suffix("").parts))
 
 
 def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
