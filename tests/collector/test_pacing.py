@@ -56,10 +56,10 @@ def attempt(rate_limited: int) -> Attempt:
     return Attempt(Job("a/0", 0, 0, "", {}), Failed({"boundary": "tool"}), timing, 0)
 
 
-def paced(report: Any, pace: Any = None) -> tuple[int, list[tuple[int, int, str]]]:
+def paced(report: Any, pace: Any = None) -> tuple[int, list[Any]]:
     """The limit, and what was decided, after these reports to a pace that starts at a hundred."""
 
-    async def main() -> tuple[int, list[tuple[int, int, str]]]:
+    async def main() -> tuple[int, list[Any]]:
         async with Scope() as call:
             executor: Any = Idle()
             around: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def test_429s_count_when_they_happen_or_with_their_rollouts_if_another_server_me
             pacing.finished(attempt(rate_limited=2), 100)
 
     assert paced(at_once) == paced(later, Fixed(100)) == (100, [])
-    assert paced(later) == (90, [(100, 90, "429")])
+    assert paced(later) == (90, [[100, 90, "429"]])
 
 
 def test_a_429_on_the_wire_is_reported_at_once_with_its_retry_after():

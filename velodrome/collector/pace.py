@@ -220,7 +220,7 @@ class Pacing:
         self._executor.limit = self._pace.limit
         decided, self._pace.decided = self._pace.decided, []
         if decided:
-            self._around["pace"] = [*self._around.get("pace", ()), *decided]
+            self._around["pace"] = [*self._around.get("pace", ()), *map(list, decided)]
         self._decisions += [(round(time.time(), 3), *decision) for decision in decided]
 
     def take_decisions(self) -> list[tuple[float, int, int, str]]:
