@@ -16,13 +16,13 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
+from velodrome.context import seeded
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, defined_at, result_of
 from velodrome.rates import counted, counted_below, counting
 from velodrome.records.conversation import text_of
 from velodrome.records.events import ENDS, all_events
 from velodrome.records.response_fields import complete
 from velodrome.records.turns import Turn, parse, total_tokens
-from velodrome.seeds import seeded
 from velodrome.threads import Threads
 from velodrome.timing.spans import span, tally
 
@@ -63,12 +63,11 @@ async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
     tokens, and which boundary a failure is attributed to.
     """
     with span("model"), blame(ModelError, "model call"):
-        request = seeded(request)
         try:
             if isinstance(model, Answering) and _is_its_own(model):
                 turn: Turn = await counting(model.answer)(request)
             else:
-                turn = _received(model, await counting(model.respond)(request), by_agent)
+                turn = _received(model, await counting(model.respond)(seeded(request)), by_agent)
         except ModelError as error:
             if error.tokens:
                 tally("tokens", error.tokens)
@@ -373,7 +372,8 @@ class FunctionAgent:
 
 def _is_async(function: Any) -> bool:
     """Whether a function, or an object that is called like one, is `async def`."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    inner = inspect.unwrap(function)  # `rates.counted` returns the coroutine of what it wraps
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _takes_text(function: Callable[..., Any], *, default: bool) -> bool:

@@ -13,9 +13,9 @@ from yarl import URL
 
 from tests.http.coroutines import in_a_loop
 from velodrome import http
+from velodrome.context import RolloutContext
 from velodrome.http.replicas import LOOK_EVERY_S
 from velodrome.timing import spans
-from velodrome.timing.trace import Trace
 
 POLICY = http.Retry(max_retries=3, backoff_s=0.0)
 CHECK_S = 30.0
@@ -77,7 +77,7 @@ def test_calls_outside_of_a_rollout_go_in_turn_to_the_least_busy() -> None:
 def test_a_rollout_stays_with_its_endpoint_until_that_is_more_than_the_margin_busier() -> None:
     replicas = ports(1, 2, margin=2)
     first, second = replicas.targets
-    with Trace():
+    with RolloutContext():
         assert replicas.choose() is first
         first.in_flight = 2
         assert [replicas.choose() for _ in range(3)] == [first] * 3
@@ -85,17 +85,17 @@ def test_a_rollout_stays_with_its_endpoint_until_that_is_more_than_the_margin_bu
         assert replicas.choose() is second
         first.in_flight = 0
         assert replicas.choose() is second  # whose cache has the conversation now
-    with Trace():
+    with RolloutContext():
         second.in_flight = 1
         assert replicas.choose() is first
 
 
 def test_a_header_of_the_caller_names_the_same_rollout_in_every_process() -> None:
     replicas = ports(1, 2, 3)
-    rollout = Trace()
+    rollout = RolloutContext()
     chosen = set()
     for _ in range(4):
-        with Trace(rollout.header):  # as a server does with each request
+        with RolloutContext(trace=rollout.trace):  # as a server does with each request
             chosen.add(replicas.choose())
         replicas.choose()
     assert len(chosen) == 1
@@ -104,7 +104,7 @@ def test_a_header_of_the_caller_names_the_same_rollout_in_every_process() -> Non
 def test_rollouts_that_ended_are_forgotten() -> None:
     replicas = ports(1, 2)
     for _ in range(17_000):
-        with Trace():
+        with RolloutContext():
             replicas.choose()
     assert len(replicas._sessions) == 16_384
 
@@ -112,7 +112,7 @@ def test_rollouts_that_ended_are_forgotten() -> None:
 def test_an_endpoint_that_is_left_gets_no_calls_unless_all_are() -> None:
     replicas = ports(1, 2)
     first, second = replicas.targets
-    with Trace():
+    with RolloutContext():
         assert replicas.choose() is first
         first.failed(0.0, at_once=True)
         assert {replicas.choose() for _ in range(4)} == {second}

@@ -12,8 +12,8 @@ from math import inf
 
 from yarl import URL
 
+from velodrome import context
 from velodrome.http.target import Target
-from velodrome.timing import trace
 from velodrome.timing.deadline import deadline
 
 STICKY_MARGIN = 2
@@ -104,7 +104,8 @@ class Replicas:
 
     def choose(self, avoid: Target | None = None) -> Replica:
         """The address of the rollout, or else the least busy, in turn where they are equal."""
-        session = trace.session()
+        rollout = context.current()
+        session = None if rollout is None else rollout.session
         home = None if session is None else self._sessions.pop(session, None)
         least = self._least_busy(avoid)
         if home is None or home is avoid or home.left or _load(home) > _load(least) + self.margin:

@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from velodrome.context import seeded
 from velodrome.contracts import Answering, Json
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted, counted_stream
@@ -27,7 +28,6 @@ from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream, Fold
 from velodrome.responses_api_models.conversion import turn_from_chat
 from velodrome.responses_api_models.local_model import constrained, engine, weights
-from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
