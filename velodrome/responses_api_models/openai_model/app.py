@@ -27,9 +27,9 @@ from velodrome.records.turns import GrowingInput, Turn, output_flaw, parse
 from velodrome.responses_api_models import tokens
 from velodrome.responses_api_models.conversion import (
     STATEFUL,
+    chat_messages,
     chat_request,
-    encoded_items,
-    encoded_messages,
+    converted,
     response_items,
     turn_from_chat,
 )
@@ -82,7 +82,8 @@ Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header_text)]
 _Got = TypeVar("_Got")
 
-_OF_ONE_CALL = ("input", "seed")
+_OF_ONE_CALL = ("input", "seed")  # the other fields are those of every call in a conversation, and converted once
+_CONVERSATION = {"responses": "input", "chat": "messages"}
 _NO_ENDPOINT = re.compile(
     r"not (yet )?implemented|(unknown|unsupported|invalid|no such) (endpoint|route|path|url)"
     r"|(endpoint|route|path|responses( api)?) (is )?(not|un)[ -]?(supported|found|available|known)"
@@ -259,29 +260,21 @@ class OpenAI(Answering, Component):
         return None if rollout is None else {self.session_header: rollout.session}
 
     def _body(self, endpoint: Endpoint, request: Json, names: Sequence[str], *, streamed: bool = False) -> bytes:
-        """What is sent. Of a conversation that grows, what the last call encoded is not encoded again."""
+        """What is sent. Of a conversation that grows, what the last call converted is not converted again."""
         conversation = request.get("input")
         try:
             if streamed or not conversation or not isinstance(conversation, GrowingInput):
                 return orjson.dumps(self._fields(endpoint, request, names, streamed))
-            if endpoint == "responses":
-                body = self._fields(endpoint, {**request, "input": []}, names, streamed=False)
-                return orjson.dumps({**body, "input": encoded_items(conversation)})
-            return orjson.dumps(self._chat_body(request, conversation, names))
+            rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
+            made = conversation.made.get(endpoint)
+            if made is None or made[0] != rest:
+                fields = self._fields(endpoint, {**rest, "input": []}, names, streamed=False)
+                made = conversation.made[endpoint] = rest, fields, fields.pop(_CONVERSATION[endpoint])
+            own = {"seed": request["seed"]} if "seed" in request else {}
+            turns = converted(conversation, chat_messages if endpoint == "chat" else response_items)
+            return orjson.dumps({**own, **made[1], _CONVERSATION[endpoint]: made[2] + turns})
         except orjson.JSONEncodeError as error:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
-
-    def _chat_body(self, request: Json, conversation: GrowingInput, names: Sequence[str]) -> Json:
-        """The fields of a request are those of every call in its conversation, so they are converted once."""
-        rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
-        made = conversation.made.get("chat")
-        if made is None or made[0] != rest:
-            fields = self._fields("chat", {**rest, "input": []}, names, streamed=False)
-            first = [orjson.Fragment(orjson.dumps(message)) for message in fields.pop("messages")]  # instructions
-            fields = {name: orjson.Fragment(orjson.dumps(value)) for name, value in fields.items()}
-            made = conversation.made["chat"] = rest, fields, first
-        own = {"seed": request["seed"]} if "seed" in request else {}
-        return {**own, **made[1], "messages": made[2] + encoded_messages(conversation)}
 
     def _fields(self, endpoint: Endpoint, request: Json, names: Sequence[str], streamed: bool) -> Json:
         if endpoint == "chat":
