@@ -22,7 +22,7 @@ from velodrome.context import seeded
 from velodrome.contracts import Answering, Json
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted, counted_stream
-from velodrome.records.events import ENDS
+from velodrome.records.events import ENDS, all_events
 from velodrome.records.turns import Turn, output_flaw
 from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream, Fold
@@ -105,11 +105,13 @@ class LocalModel(Answering, Component):
 
     @counted_stream
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The same answer while it is made; a constrained tool call comes once it is whole."""
+        """The same answer while it is made; one that is held to a choice of tools comes once it is whole."""
         request = seeded(request)
-        stream = ChatStream(request, "llama.cpp")
         if self._chooses(request):
-            stream = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
+            for event in all_events((await self.answer(request)).response(request)):
+                yield event
+            return
+        stream = ChatStream(request, "llama.cpp")
         async with self._generated(request) as chunks:
             async for chunk in chunks:
                 for event in stream.add(chunk):
