@@ -44,7 +44,7 @@ class Model(Protocol):
 
 
 class Answering:
-    """A model that answers in turns. `respond` is made of `answer`, and is not called where a turn is wanted."""
+    """A model that answers in turns: it has `answer`, and `respond` calls it."""
 
     async def answer(self, request: Json) -> Turn:
         """The turn that answers a Responses request. It is valid. Raises `ModelError`."""
@@ -78,7 +78,7 @@ async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
 
 
 def _received(model: Model, response: Any, by_agent: bool) -> Turn:
-    """What anybody's model has returned, as a turn."""
+    """The Response of a model that may be a user's, as a turn."""
     try:
         return parse(response, by_agent=by_agent)
     except ModelError as error:
@@ -87,7 +87,7 @@ def _received(model: Model, response: Any, by_agent: bool) -> Turn:
 
 
 def _is_its_own(model: Answering) -> bool:
-    """Whether `respond` is the one that is made of `answer`: a subclass or a user may have put another in its place."""
+    """Whether `respond` is the one above, which calls `answer`; a subclass or a user may have replaced it."""
     return getattr(model.respond, "__func__", None) is Answering.respond
 
 
@@ -267,7 +267,7 @@ CONVERTERS = {Model: as_model, Agent: as_agent, Resources: as_resources}  # how 
 
 
 def observation_messages(observation: Any) -> list[Json]:
-    """An observation as messages: a text is the user's, None is nobody's."""
+    """An observation as messages. A text becomes a user message, None no message."""
     if isinstance(observation, list):
         return observation
     return [{"role": "user", "content": observation}] if observation else []
@@ -289,7 +289,7 @@ def prompt_text(request: Json) -> str:
 
 
 def as_response(answer: Any, name: str, request: Json) -> Any:
-    """The Response that a function means by a text, by items or by a Response of its own."""
+    """A function's result as a Response. It may be a text, output items, or a Response."""
     if isinstance(answer, str | list):
         answer = {"output": [{"type": "message", "content": answer}] if isinstance(answer, str) else answer}
     if not isinstance(answer, dict) or not isinstance(answer.get("output"), list):
@@ -312,7 +312,7 @@ class FunctionModel(Answering):
 
     @counted
     async def answer(self, request: Json) -> Turn:
-        """What the function makes of the request, or of its text."""
+        """The function's result for the request, or for its text."""
         request = seeded(request)
         call = partial(self.__wrapped__, prompt_text(request) if self._takes_text else request)
         with blame(ModelError, self.name):

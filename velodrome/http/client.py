@@ -35,7 +35,7 @@ from velodrome.timing.deadline import deadline
 
 LIMIT = 100 * 1024
 LIMIT_PER_HOST = 1024
-SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
+SETTLED = "x-velodrome-settled"  # on an error whose sender has retried already: retries would multiply
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=30.0)  # all else is a `deadline`, which costs less
@@ -50,11 +50,11 @@ class Reply(NamedTuple):
     body: bytes
     headers: CIMultiDictProxy[str]
     target: Target
-    answer: Any = None  # what the call's `read` made of it
+    answer: Any = None  # the result of the call's `read`
 
 
 class _Failure(Exception):
-    """One attempt that failed, and whether another may do better."""
+    """One attempt that failed. `passing`: another may succeed. `sent`: the request may have arrived."""
 
     def __init__(self, what: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
         self.what = what
@@ -65,7 +65,7 @@ class _Failure(Exception):
 
 
 class _Outgoing(NamedTuple):
-    """What every attempt of a call sends."""
+    """A call as every attempt sends it."""
 
     method: str
     body: bytes | None = None
@@ -171,7 +171,7 @@ class Http:
     async def _watched(
         self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, patience_s: float
     ) -> _Got:
-        """One attempt at one of several addresses: counted, and given up with its address."""
+        """One attempt at one of several addresses; it is counted there, and given up when its address is down."""
         assert isinstance(target, Replica)
         for each in to.targets:
             if (each is target or each.in_doubt) and each not in self._watches:
@@ -196,15 +196,15 @@ class Http:
         return reply
 
     def _blame(self, target: Replica, failure: _Failure) -> None:
-        """Blame the address for what it may do better later; a refused request and a rate limit are answers."""
+        """Count a failure of the address. A refused request and a rate limit are answers, not failures."""
         unreachable = isinstance(failure.__cause__, aiohttp.ClientConnectorError)
         if failure.reply is not None and (not failure.passing or failure.reply.status in (408, 429)):
             target.answered(self._clock())
-        elif failure.sent or unreachable:  # else it was a limit of ours
+        elif failure.sent or unreachable:  # else one of our own limits held the call back
             target.failed(self._clock(), at_once=unreachable)
 
     async def _watch(self, replica: Replica, check_s: float) -> None:
-        """Ask an address whether it lives while that is in doubt, until it is idle and well."""
+        """Check an address while its health is in doubt, until it is idle and well."""
         try:
             while replica.in_doubt:
                 await self._sleep(LOOK_EVERY_S)
@@ -215,7 +215,7 @@ class Http:
             self._watches.pop(replica, None)
 
     async def _is_alive(self, target: Target, timeout_s: float) -> bool:
-        """Whether a server answers at all: one without this route lives, too."""
+        """Whether a server answers at all, if only that it does not have this route."""
         try:
             await self._attempt(_Outgoing("GET"), target, timeout_s)
         except _Failure as failure:
@@ -312,7 +312,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _lost(error: Exception, patience_s: float, connection: Connection) -> _Failure:
-    """What a connection did to an attempt."""
+    """The failure of an attempt whose connection broke, was silent, or was never free."""
     if isinstance(error, TimeoutError) and connection.waits_for is not None:
         what = f"all connections were in use for {patience_s:g} s ({connection.waits_for})"
         return _Failure(what, passing=True, sent=False)
@@ -352,7 +352,7 @@ def _is_unreachable(failure: _Failure) -> bool:
 
 
 def _is_waited_for() -> bool:
-    """Whether the call that runs here waits for servers by itself, so that trying again would only hide one."""
+    """Whether the collection itself waits for unreachable servers; retries here would hide the outage from it."""
     call = scope.current()
     return call is not None and call.waits_for_servers
 

@@ -319,7 +319,7 @@ class Environment(Component):
             self._closing_late.add(task)
             task.add_done_callback(self._forget)
             if call is not None:
-                call.keep(task)
+                call.wait_for(task)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._closing_late.discard(task)

@@ -66,7 +66,7 @@ class Inline(Executor):
     async def _end(self) -> None:
         await self._outage.aclose()
         await give_up(self._tasks)
-        await scope.settle()
+        await scope.finish_tasks()
 
     async def _run(self, job: Job) -> None:
         """One attempt that reached its servers; nothing if the run stops before it could."""
