@@ -150,10 +150,8 @@ class Http:
                 after_s, limited = self._retry_after_s(failure), failure.limited
                 if limited and (run := scope.current()) is not None:
                     run.rate_limited(after_s or 0.0)  # at once: its rollout may take long to finish
-                may_repeat = failure.passing and (policy.replay or not failure.sent)
-                may_repeat = may_repeat and not (
-                    _is_unreachable(failure) and isinstance(to, Target) and _is_waited_for()
-                )
+                is_outage = isinstance(to, Target) and _is_unreachable(failure) and _is_waited_for()
+                may_repeat = failure.passing and (policy.replay or not failure.sent) and not is_outage
                 delay_s = tries.delay_s(self._jitter(), after_s, limited=limited)
                 why = tries.over(self._clock(), delay_s, limited=limited) if may_repeat else ""
                 if why is not None:
