@@ -18,6 +18,7 @@ from contextvars import Context
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -369,3 +370,29 @@ def _error(method: str, target: Target, failure: _Failure, tries: Tries, why: st
         excerpt=text,
         body=failure.reply.body,
     )
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary()
+
+
+def shared() -> Http:
+    """The pool of the `Scope` that the caller runs in, which closes it; else the one of the running loop."""
+    call = scope.current()
+    if call is not None:
+        return call.get(Http, _configured)
+    loop = asyncio.get_running_loop()
+    pool = _by_loop.get(loop)
+    if pool is None:
+        pool = _by_loop[loop] = _configured()
+    return pool
+
+
+def _configured() -> Http:
+    return Http(limit=scope.connections.limit, limit_per_host=scope.connections.limit_per_host)
+
+
+async def close_shared() -> None:
+    """Close the pool of the running loop, if it has one."""
+    pool = _by_loop.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        await pool.aclose()
