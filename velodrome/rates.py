@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
+from velodrome.records.turns import total_tokens
 from velodrome.timing.spans import put, span
 
 Json = dict[str, Any]
@@ -239,8 +240,4 @@ async def repeated() -> None:
 def _tokens(response: Any) -> int | None:
     """What an answer says it used."""
     usage = response.get("usage") if isinstance(response, dict) else getattr(response, "usage", None)
-    if not isinstance(usage, dict):
-        return None
-    total = usage.get("total_tokens")
-    counts = (total,) if total else (usage.get("input_tokens"), usage.get("output_tokens"))
-    return sum(each for each in counts if isinstance(each, int))
+    return total_tokens(usage) if isinstance(usage, dict) else None
