@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.coroutines import in_a_loop
 from tests.support.patience import DEADLINE_S
-from velodrome import http
+from velodrome import http, scope
 from velodrome.timing import spans
 
 QUICK = http.Retry(timeout_s=DEADLINE_S, total_timeout_s=DEADLINE_S)
@@ -250,7 +250,9 @@ async def test_connections_are_kept_and_bounded(wire: Any) -> None:
         assert (len(server.seen), server.most_open) == (20, 2)
 
 
-def test_the_shared_pool_is_one_per_loop_and_takes_the_configured_limits(wire: Any) -> None:
+def test_the_shared_pool_is_one_per_loop_and_takes_the_configured_limits(
+    wire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use() -> tuple[http.Http, int]:
         async with wire(wire.reply(200)) as server:
             pool = http.shared()
@@ -260,8 +262,7 @@ def test_the_shared_pool_is_one_per_loop_and_takes_the_configured_limits(wire: A
                 await http.close_shared()
             return pool, server.most_open
 
-    http.configure(limit=3, limit_per_host=3)
+    monkeypatch.setattr(scope, "connections", scope.PoolLimits(3, 3))
     first, most_open = asyncio.run(use())
-    http.configure()
     assert asyncio.run(use())[0] is not first
     assert most_open == 3

@@ -16,13 +16,13 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
+from velodrome.context import seeded
 from velodrome.errors import AgentError, InputError, ModelError, RolloutError, blame, defined_at, result_of
 from velodrome.rates import counted, counted_below, counting
 from velodrome.records.conversation import text_of
 from velodrome.records.events import ENDS, all_events
 from velodrome.records.response_fields import complete
 from velodrome.records.turns import Turn, parse, total_tokens
-from velodrome.seeds import seeded
 from velodrome.threads import Threads
 from velodrome.timing.spans import span, tally
 
@@ -44,7 +44,7 @@ class Model(Protocol):
 
 
 class Answering:
-    """A model that answers in turns. `respond` is made of `answer`, and is not called where a turn is wanted."""
+    """A model that answers in turns: it has `answer`, and `respond` calls it."""
 
     async def answer(self, request: Json) -> Turn:
         """The turn that answers a Responses request. It is valid. Raises `ModelError`."""
@@ -63,12 +63,11 @@ async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
     tokens, and which boundary a failure is attributed to.
     """
     with span("model"), blame(ModelError, "model call"):
-        request = seeded(request)
         try:
             if isinstance(model, Answering) and _is_its_own(model):
                 turn: Turn = await counting(model.answer)(request)
             else:
-                turn = _received(model, await counting(model.respond)(request), by_agent)
+                turn = _received(model, await counting(model.respond)(seeded(request)), by_agent)
         except ModelError as error:
             if error.tokens:
                 tally("tokens", error.tokens)
@@ -79,7 +78,7 @@ async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
 
 
 def _received(model: Model, response: Any, by_agent: bool) -> Turn:
-    """What anybody's model has returned, as a turn."""
+    """The Response of a model that may be a user's, as a turn."""
     try:
         return parse(response, by_agent=by_agent)
     except ModelError as error:
@@ -88,7 +87,7 @@ def _received(model: Model, response: Any, by_agent: bool) -> Turn:
 
 
 def _is_its_own(model: Answering) -> bool:
-    """Whether `respond` is the one that is made of `answer`: a subclass or a user may have put another in its place."""
+    """Whether `respond` is the one above, which calls `answer`; a subclass or a user may have replaced it."""
     return getattr(model.respond, "__func__", None) is Answering.respond
 
 
@@ -268,7 +267,7 @@ CONVERTERS = {Model: as_model, Agent: as_agent, Resources: as_resources}  # how 
 
 
 def observation_messages(observation: Any) -> list[Json]:
-    """An observation as messages: a text is the user's, None is nobody's."""
+    """An observation as messages. A text becomes a user message, None no message."""
     if isinstance(observation, list):
         return observation
     return [{"role": "user", "content": observation}] if observation else []
@@ -290,7 +289,7 @@ def prompt_text(request: Json) -> str:
 
 
 def as_response(answer: Any, name: str, request: Json) -> Any:
-    """The Response that a function means by a text, by items or by a Response of its own."""
+    """A function's result as a Response. It may be a text, output items, or a Response."""
     if isinstance(answer, str | list):
         answer = {"output": [{"type": "message", "content": answer}] if isinstance(answer, str) else answer}
     if not isinstance(answer, dict) or not isinstance(answer.get("output"), list):
@@ -313,7 +312,7 @@ class FunctionModel(Answering):
 
     @counted
     async def answer(self, request: Json) -> Turn:
-        """What the function makes of the request, or of its text."""
+        """The function's result for the request, or for its text."""
         request = seeded(request)
         call = partial(self.__wrapped__, prompt_text(request) if self._takes_text else request)
         with blame(ModelError, self.name):
@@ -373,7 +372,8 @@ class FunctionAgent:
 
 def _is_async(function: Any) -> bool:
     """Whether a function, or an object that is called like one, is `async def`."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    inner = inspect.unwrap(function)  # `rates.counted` returns the coroutine of what it wraps
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _takes_text(function: Callable[..., Any], *, default: bool) -> bool:

@@ -132,10 +132,8 @@ def counted(respond: _Method) -> _Method:
     """A model's `respond` whose calls wait for the limits of the run."""
 
     @wraps(respond)
-    async def count(self: Any, request: Json) -> Any:
-        if _rates.get() is None:
-            return await respond(self, request)
-        return await _through(partial(respond, self), request)
+    def count(self: Any, request: Json) -> Coroutine[Any, Any, Any]:
+        return respond(self, request) if _rates.get() is None else _through(partial(respond, self), request)
 
     count.counts_calls = True  # type: ignore[attr-defined]
     return cast(_Method, count)

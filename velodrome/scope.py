@@ -1,4 +1,4 @@
-"""What a call opens, it closes: the resources that belong to one call of the Python API.
+"""The resources that belong to one call of the Python API, closed when it ends.
 
 Components deep inside a call share what is costly to open, such as the pool of connections, without being handed it.
 `shared` gives them the one of the call they run in; leaving the call's `Scope` closes it. Two calls on one event loop
@@ -65,17 +65,17 @@ class Scope:
         resource: T = self._shared[key]
         return resource
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """The call ends after this task, whose failure is of no interest any more."""
+    def wait_for(self, task: asyncio.Task[Any]) -> None:
+        """End the call after this task, whose error is ignored."""
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(_read)
 
     def hurry(self) -> None:
-        """Give up in a moment what does not finish."""
+        """Give up soon what does not finish."""
         self._until = min(self._until, time.monotonic() + HURRIED_S)
 
-    async def settle(self) -> None:
+    async def finish_tasks(self) -> None:
         """Wait for what must finish; after a second cancellation, not for long."""
         task = asyncio.current_task()
         if task is not None and task.cancelling() > 1:
@@ -113,7 +113,7 @@ class Scope:
         with suppress(ValueError):  # left in another task than it was entered: nothing to reset there
             _open.reset(self._token)
         try:
-            await self.settle()
+            await self.finish_tasks()
         finally:
             self._shared.clear()
             await self._closing.aclose()  # all of them, also if closing one fails
@@ -125,11 +125,11 @@ def current() -> Scope | None:
     return scope if scope is not None and scope.loop is asyncio.get_running_loop() else None
 
 
-async def settle() -> None:
+async def finish_tasks() -> None:
     """Wait for what the call that runs here must finish."""
     call = current()
     if call is not None:
-        await call.settle()
+        await call.finish_tasks()
 
 
 async def finish(work: Coroutine[Any, Any, R], undo: Callable[[R], Awaitable[None]] | None = None) -> R:
@@ -143,7 +143,7 @@ async def finish(work: Coroutine[Any, Any, R], undo: Callable[[R], Awaitable[Non
     except asyncio.CancelledError:
         rest = asyncio.create_task(_rest(task, undo))
         if call is not None:
-            call.keep(rest)
+            call.wait_for(rest)
             raise
         try:
             await asyncio.wait([rest])

@@ -93,7 +93,7 @@ class Receiver:
                     connection.request("POST", self._target, body, self._headers)
                     answer = connection.getresponse()
                     status, data = answer.status, answer.read(_MOST_ANSWER_BYTES)
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
                 why = "no answer in time" if isinstance(error, TimeoutError) else describe(error)
                 continue
             if 200 <= status < 300:
@@ -249,18 +249,11 @@ def _checked(endpoint: str) -> SplitResult:
         port = url.port
     except ValueError:
         url, port = SplitResult("", "", "", "", ""), 0
-    if url.scheme not in ("http", "https") or not _is_host(url.hostname) or port == 0:
+    if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise InputError("otlp_endpoint: it is a URL such as http://127.0.0.1:4318")
     if "@" in url.netloc:
         raise InputError(f"otlp_endpoint: a URL with a password in it is not used; put that into {HEADER_VARIABLES[0]}")
     return url
-
-
-def _is_host(name: str | None) -> bool:
-    try:
-        return bool(name) and bool(str(name).encode("idna"))
-    except UnicodeError:
-        return False
 
 
 def _whole(count: float) -> int | float:

@@ -124,6 +124,24 @@ def test_a_mistake_on_the_command_line_is_exit_code_two_and_one_line_each(collec
     assert not (tmp_path / "r.jsonl").exists()
 
 
+def test_mistakes_in_agents_their_models_and_environments_are_reported_at_once(collect: Any, tmp_path: Path):
+    blocks = (
+        "agent.responses_api_agents.simple_agent",
+        "calculator.resources_servers.calculator",
+        "calculator_simple_agent.responses_api_agents.simple_agent",
+        "policy_model.responses_api_models.scripted_model",
+    )
+    (tmp_path / "loud.yaml").write_text(LOUD_AGENT.replace("{loud: {entrypoint: app.py}}", "{calculator: {}}"))
+    calculator = "resources_servers/calculator/configs/calculator.yaml"
+    agents = ("agent", "calculator_simple_agent")
+    rows = [{"responses_create_params": {"input": "?"}, "agent_ref": {"name": name}} for name in agents]
+    (tmp_path / "two.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    files = (f"+config_paths=[{calculator},loud.yaml,model.yaml]", "+input_jsonl_fpath=two.jsonl")
+    done = collect([], *files, *(f"+{block}.wrong=1" for block in blocks))
+    assert (done.code, done.out) == (2, "")
+    assert sorted(line.split(": ")[2] for line in done.err.splitlines()) == list(blocks)
+
+
 def test_without_an_output_one_is_made_from_the_inputs_name_in_this_folder(collect: Any, tmp_path: Path):
     assert collect(["36"], "~output_jsonl_fpath").code == 0
     assert (tmp_path / "t.rollouts.jsonl").exists()

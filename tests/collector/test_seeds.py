@@ -11,9 +11,10 @@ import pytest
 
 import velodrome as velo
 from tests.support import hosted as hosting
-from velodrome import Environment, ScriptedModel, SimpleAgent, http, seeds, tool
+from velodrome import Environment, ScriptedModel, SimpleAgent, http, tool
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
+from velodrome.context import RolloutContext, rollout_seed
 from velodrome.contracts import as_agent, as_model
 from velodrome.errors import InputError
 from velodrome.responses_api_models.openai_model.app import OpenAI
@@ -160,8 +161,8 @@ def test_any_agent_that_calls_a_model_sends_seeds(wire: Any):
             requests = [each.json["seed"] for each in server.seen]
             return [*requests[:2], *seen, int(text), *requests[2:]]
 
-    here = seeds.rollout_seed(7, "t0/0")
-    assert asyncio.run(main()) == [here.next("model") for _ in range(5)]
+    here = RolloutContext(seed=rollout_seed(7, "t0/0"))
+    assert asyncio.run(main()) == [here.next_seed("model") for _ in range(5)]
 
 
 @pytest.mark.slow

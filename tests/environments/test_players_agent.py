@@ -107,6 +107,26 @@ def test_limits_stop_a_match_and_name_themselves():
     assert (cut["response"]["metadata"]["stop"], cut["rewards"]) == ("max_output_tokens", {})
 
 
+class Watched(Auction):
+    """Counts the sessions it closes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = 0
+
+    def close_session(self, session: Json) -> None:
+        self.closed += 1
+
+
+def test_the_session_of_a_match_is_closed_once_also_after_a_failure():
+    environment = Watched()
+    match(scripted("5", "7"), scripted("6", "3"), environment=environment)
+    assert environment.closed == 1
+    broken = ScriptedModel(answers=["4"], faults=[{"kind": "status", "status": 400}])
+    failure(scripted("5"), broken, environment=environment)
+    assert environment.closed == 2
+
+
 class Odd(PlayersEnvironment):
     first: Any = None
     then: Any = None

@@ -97,8 +97,7 @@ def test_a_query_whose_process_hangs_is_a_failure_and_the_next_one_is_scored():
 
     async def use() -> Any:
         await environment.score("1", TASK, right)
-        assert environment._workers is not None
-        (idle,) = environment._workers._idle
+        (idle,) = environment._queries._idle
         os.kill(idle.result().child.pid, signal.SIGSTOP)
         environment.query_wall_s = 0.1
         with pytest.raises(VerifyError, match="gave no result: no answer within"):

@@ -136,18 +136,6 @@ async def test_bodies_of_every_kind_come_whole_and_keep_the_connection_where_the
         assert [(await client.post(http.Target(server.url), b"", ONCE)).body for _ in closed] == [b"a", b"b"]
 
 
-@in_a_loop
-async def test_a_body_without_a_length_ends_with_its_connection() -> None:
-    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\nall there is")
-        writer.close()
-
-    async with aclosing(http.Http()) as client, await asyncio.start_server(plain, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert (await client.get(http.Target(url), ONCE)).body == b"all there is"
-
-
 @pytest.mark.parametrize("value", ["a\r\nX-B: c", "a\nX-B: c", "a\0"])
 @in_a_loop
 async def test_a_header_cannot_hold_another(value: str, wire: Any) -> None:

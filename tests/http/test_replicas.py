@@ -13,9 +13,9 @@ from yarl import URL
 
 from tests.http.coroutines import in_a_loop
 from velodrome import http
+from velodrome.context import RolloutContext
 from velodrome.http.replicas import LOOK_EVERY_S
 from velodrome.timing import spans
-from velodrome.timing.trace import Trace
 
 POLICY = http.Retry(max_retries=3, backoff_s=0.0)
 CHECK_S = 30.0
@@ -77,7 +77,7 @@ def test_calls_outside_of_a_rollout_go_in_turn_to_the_least_busy() -> None:
 def test_a_rollout_stays_with_its_endpoint_until_that_is_more_than_the_margin_busier() -> None:
     replicas = ports(1, 2, margin=2)
     first, second = replicas.targets
-    with Trace():
+    with RolloutContext():
         assert replicas.choose() is first
         first.in_flight = 2
         assert [replicas.choose() for _ in range(3)] == [first] * 3
@@ -85,17 +85,17 @@ def test_a_rollout_stays_with_its_endpoint_until_that_is_more_than_the_margin_bu
         assert replicas.choose() is second
         first.in_flight = 0
         assert replicas.choose() is second  # whose cache has the conversation now
-    with Trace():
+    with RolloutContext():
         second.in_flight = 1
         assert replicas.choose() is first
 
 
 def test_a_header_of_the_caller_names_the_same_rollout_in_every_process() -> None:
     replicas = ports(1, 2, 3)
-    rollout = Trace()
+    rollout = RolloutContext()
     chosen = set()
     for _ in range(4):
-        with Trace(rollout.header):  # as a server does with each request
+        with RolloutContext(trace=rollout.trace):  # as a server does with each request
             chosen.add(replicas.choose())
         replicas.choose()
     assert len(chosen) == 1
@@ -104,7 +104,7 @@ def test_a_header_of_the_caller_names_the_same_rollout_in_every_process() -> Non
 def test_rollouts_that_ended_are_forgotten() -> None:
     replicas = ports(1, 2)
     for _ in range(17_000):
-        with Trace():
+        with RolloutContext():
             replicas.choose()
     assert len(replicas._sessions) == 16_384
 
@@ -112,7 +112,7 @@ def test_rollouts_that_ended_are_forgotten() -> None:
 def test_an_endpoint_that_is_left_gets_no_calls_unless_all_are() -> None:
     replicas = ports(1, 2)
     first, second = replicas.targets
-    with Trace():
+    with RolloutContext():
         assert replicas.choose() is first
         first.failed(0.0, at_once=True)
         assert {replicas.choose() for _ in range(4)} == {second}
@@ -126,16 +126,16 @@ def test_three_failures_in_a_row_are_too_many_and_back_off_doubles_up_to_its_cap
     replica.answered(0.0)
     for _ in range(2):
         replica.failed(0.0)
-    assert not replica.left
+    assert not replica.is_down
     replica.failed(0.0)
-    assert (replica.left, replica.again_at) == (True, 8.0)
+    assert (replica.is_down, replica.again_at) == (True, 8.0)
     waits = []
     for _ in range(4):
         replica.checked(0.0, CHECK_S, alive=False)
         waits.append(replica.again_at)
     assert waits == [16.0, 32.0, 60.0, 60.0]
     replica.checked(0.0, CHECK_S, alive=True)
-    assert (replica.left, replica.strikes) == (False, 0)
+    assert (replica.is_down, replica.strikes) == (False, 0)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -163,14 +163,14 @@ async def test_an_endpoint_that_dies_is_left_and_returns_when_it_answers(wire: A
             dead = replicas.targets[0]
             for _ in range(6):
                 assert (await client.post(replicas, b"", POLICY)).target is replicas.targets[1]
-            assert (dead.left, dead.strikes, len(alive.seen)) == (True, 1, 6)
+            assert (dead.is_down, dead.strikes, len(alive.seen)) == (True, 1, 6)
             await time.looks(1.0)
             await time.looks(2.0)  # it is asked, and still dead
             await time.looks(0.0)
-            assert (dead.left, dead.strikes, dead.again_at) == (True, 2, time.now + 4.0)
+            assert (dead.is_down, dead.strikes, dead.again_at) == (True, 2, time.now + 4.0)
             async with wire(wire.reply(200, b"back"), port=port) as again:
                 await time.looks(4.0)
-                await until(lambda: not dead.left)
+                await until(lambda: not dead.is_down)
                 assert [seen.path for seen in again.seen] == ["/v1/models"]
                 assert {(await client.post(replicas, b"", POLICY)).body for _ in range(2)} == {b"ok", b"back"}
 
@@ -193,7 +193,7 @@ async def test_an_endpoint_that_hangs_is_left_its_calls_go_elsewhere_and_it_retu
             await time.looks(0.1)  # not silent for long enough
             await time.looks(0.1)
             assert (await call).body == b"ok"
-        assert (sick.left, sick.in_flight, len(sick.waiting)) == (True, 0, 0)
+        assert (sick.is_down, sick.in_flight, len(sick.waiting)) == (True, 0, 0)
         assert [seen.path for seen in hung.seen] == ["/v1/responses", "/v1/models"]
         assert [(node.name, node.count("failed")) for node in root.children if node.name != "backoff"] == [
             (f"endpoint:{hung.url}/v1", 1),
@@ -202,7 +202,7 @@ async def test_an_endpoint_that_hangs_is_left_its_calls_go_elsewhere_and_it_retu
         hangs = False
         released.set()
         await time.looks(2.0)
-        await until(lambda: not sick.left)
+        await until(lambda: not sick.is_down)
         bodies = {(await client.post(replicas, b"", POLICY)).body for _ in range(2)}
         assert bodies == {b"ok", b"back"}
 
@@ -224,7 +224,7 @@ async def test_a_slow_answer_is_waited_for_while_the_endpoint_answers_health_che
             await until(lambda checks=checks: len(server.seen) == checks + 1)
         slow.set()
         assert (await call).body == b"slow"
-        assert not replicas.targets[0].left
+        assert not replicas.targets[0].is_down
 
 
 @in_a_loop
@@ -234,4 +234,4 @@ async def test_an_endpoint_that_refuses_a_request_or_limits_a_rate_lives(wire: A
         for _ in range(4):
             with pytest.raises(http.CallError):
                 await client.post(replicas, b"", POLICY)
-        assert [(each.left, each.strikes) for each in replicas.targets] == [(False, 0)] * 2
+        assert [(each.is_down, each.strikes) for each in replicas.targets] == [(False, 0)] * 2

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,29 @@ def test_wall_time_that_runs_out_or_a_process_that_dies_is_blamed_on_verify_and_
         with pytest.raises(VerifyError, match=problem) as caught:
             closing(environment, use(sign))
         assert (type(caught.value), judge.requests) == (VerifyError, [])
+
+
+@pytest.mark.slow
+def test_a_process_of_math_verify_is_ended_by_the_kernel_whatever_its_code_swallows():
+    code = """
+import asyncio
+from velodrome.resources_servers.math_with_judge import library
+
+def compare(expected, text):
+    while expected == "hard":
+        try:
+            sum(iter(int, 1))
+        except BaseException:
+            pass
+
+library.compare = compare
+one = library.LibraryProcess(0.05)
+asyncio.run(one.check("", "easy", ""))
+print("checked", flush=True)
+asyncio.run(one.check("", "hard", ""))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("checked\n", -signal.SIGPROF), done.stderr
 
 
 def test_the_judge_is_asked_in_both_orders_where_the_first_check_says_no():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +16,7 @@ from velodrome.responses_api_models.conversion import (
     chat_from_response,
     chat_messages,
     chat_request,
-    encoded_items,
-    encoded_messages,
+    converted,
     response_from_chat,
     response_items,
     responses_request,
@@ -364,9 +362,12 @@ def test_a_responses_request_means_the_same_after_chat_and_back(conversation: li
     assert request == before
 
 
+SHAPES = (response_items, chat_messages)
+
+
 @settings(max_examples=50)
 @given(conversations, st.lists(st.integers(1, 12)))
-def test_a_conversation_that_grows_is_encoded_as_if_it_were_new_at_every_turn(
+def test_a_conversation_that_grows_is_converted_as_if_it_were_new_at_every_turn(
     conversation: list[Json], turns: list[int]
 ) -> None:
     made: Json = {}
@@ -374,17 +375,16 @@ def test_a_conversation_that_grows_is_encoded_as_if_it_were_new_at_every_turn(
         so_far = conversation[:count]
         growing = GrowingInput(so_far, made)
         if growing:
-            assert orjson.loads(orjson.dumps(encoded_items(growing))) == response_items(so_far)
-            assert orjson.loads(orjson.dumps(encoded_messages(growing))) == chat_messages(so_far)
+            assert [converted(growing, shape) for shape in SHAPES] == [shape(so_far) for shape in SHAPES]
 
 
 def test_an_item_is_converted_once_however_many_turns_follow() -> None:
-    for encode in (encoded_items, encoded_messages):
+    for shape in SHAPES:
         items: list[Json] = [{"role": "user", "content": "go"}]
         made: Json = {}
         before: list[Any] = []
         for turn in range(3):
-            now = encode(GrowingInput(items, made))
+            now = converted(GrowingInput(items, made), shape)
             assert all(one is other for one, other in zip(before, now, strict=False))
             before = now
             items += [{**CALL, "call_id": f"c{turn}"}]

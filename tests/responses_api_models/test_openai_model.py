@@ -105,7 +105,7 @@ def test_the_base_url_may_end_in_a_slash_an_empty_path_means_v1_and_a_query_is_s
     assert using(wire, [wire.reply(200, RESPONSE)], use) == expected
 
 
-# The probe
+# Which endpoint there is
 
 
 MISSING = [
@@ -138,39 +138,6 @@ def test_auto_does_not_take_a_refused_request_for_a_missing_endpoint(wire: Any) 
         answers = [wire.reply(status, body), wire.reply(200, RESPONSE)]
         (error, response), server = asked(wire, answers, *[{"input": "x"}] * 2, endpoint="auto")
         assert (error.status, text(response), paths(server)) == (status, "36", [RESPONSES] * 2)
-
-
-def at_once(wire: Any, answers: list[Any], count: int) -> tuple[list[Any], Any]:
-    async def use(server: Any) -> tuple[list[Any], Any]:
-        model = make(server, endpoint="auto")
-        calls = (model.respond({"input": "x"}) for _ in range(count))
-        return await asyncio.gather(*calls, return_exceptions=True), server
-
-    return using(wire, answers, use)
-
-
-def test_concurrent_first_calls_probe_once(wire: Any) -> None:
-    def answer(seen: Any) -> Any:
-        return wire.reply(200, COMPLETION) if "chat" in seen.path else wire.reply(404, b"Not Found")
-
-    results, server = at_once(wire, [answer], 20)
-    assert [text(each) for each in results] == ["36"] * 20
-    assert (paths(server).count(RESPONSES), paths(server).count(CHAT)) == (1, 20)
-
-
-def test_a_first_answer_that_takes_long_does_not_hold_up_the_others(wire: Any) -> None:
-    others = asyncio.Event()
-
-    async def slow(_: Any) -> Any:
-        await others.wait()
-        return wire.reply(200, RESPONSE)
-
-    def quick(_: Any) -> Any:
-        others.set()
-        return wire.reply(200, RESPONSE)
-
-    results, server = at_once(wire, [slow, quick], 3)
-    assert ([text(each) for each in results], paths(server)) == (["36"] * 3, [RESPONSES] * 3)
 
 
 # Failures

@@ -153,7 +153,7 @@ def test_names_nobody_knows_are_answered_with_the_nearest(tmp_path: Path):
             asked(name)
     assert "the config has none" in unknown("agent", "x", [])
     text = problem(components(tmp_path, block("m", MODEL, "scripted_modle")), "m")
-    assert (text.startswith("my.yaml: m: "), text.endswith('"scripted_model"?')) == (True, True)
+    assert (text.startswith("my.yaml: m."), text.endswith('"scripted_model"?')) == (True, True)
     with pytest.raises(InputError, match=r"^a: no resources_server in its block"):
         components(tmp_path, block("a", AGENT, "simple_agent")).resources_of("a")
 

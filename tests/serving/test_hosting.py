@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from tests.support.leaks import nothing_left
-from velodrome import http
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
+from velodrome.scope import Scope
 from velodrome.serving.hosting import served
 from velodrome.serving.remote import HttpModel
 
@@ -39,7 +39,7 @@ def test_a_served_component_leaves_no_socket_task_thread_or_signal_handler_and_s
             nothing_left(),
             served(ScriptedModel(answers=["It is 36"])) as there,
             served(Relay(there), name="relay") as url,
-            http.owned(),
+            Scope(),
         ):
             answer = await HttpModel(url).respond(REQUEST)
             assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers

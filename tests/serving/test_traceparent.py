@@ -10,13 +10,18 @@ from tests.support import hosted as hosting
 from velodrome import Environment, http, tool
 from velodrome.collector.attempt import Kept, attempt
 from velodrome.collector.plan import Job
+from velodrome.context import RolloutContext, current
 from velodrome.responses_api_agents.simple_agent.app import SimpleAgent
 from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.serving.remote import HttpAgent, HttpModel, HttpResources
-from velodrome.timing import trace
 
 VALID = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TASK = {"responses_create_params": {"input": "go"}}
+
+
+def trace() -> str | None:
+    rollout = current()
+    return None if rollout is None else rollout.trace
 
 
 class Recording(Environment):
@@ -26,20 +31,20 @@ class Recording(Environment):
         self.seen: list[tuple[str, str | None]] = []
 
     async def seed_session(self, task: dict[str, Any]) -> None:
-        self.seen.append(("seed", trace.header()))
+        self.seen.append(("seed", trace()))
 
     @tool
     async def look(self) -> str:
         """Look."""
-        self.seen.append(("tool", trace.header()))
+        self.seen.append(("tool", trace()))
         return "seen"
 
     async def verify(self, task: dict[str, Any], response: Any) -> dict[str, Any]:
-        self.seen.append(("verify", trace.header()))
+        self.seen.append(("verify", trace()))
         return {"reward": 1.0}
 
     async def close_session(self, session: Any) -> None:
-        self.seen.append(("close", trace.header()))
+        self.seen.append(("close", trace()))
 
 
 def upstream(wire: Any, seen: Any) -> Any:
@@ -92,14 +97,14 @@ def test_one_rollout_carries_one_trace_to_every_server_and_the_next_rollout_anot
     assert len(traces) == 2
     for header in traces:
         assert header is not None
-        assert trace.Trace(header).header == header
+        assert RolloutContext(trace=header).trace == header
         assert sorted(where for where, its in seen if its == header) == WHERE
 
 
 def test_an_invalid_header_begins_a_new_trace_and_a_later_version_is_passed_on_in_the_one_that_is_known() -> None:
     no_trace, no_span = VALID.replace(VALID[3:35], "0" * 32), VALID.replace(VALID[36:52], "0" * 16)
     for header in (no_trace, no_span, VALID.upper(), VALID + "-more", "nonsense", None, "ff" + VALID[2:]):
-        fresh = trace.Trace(header).header
+        fresh = RolloutContext(trace=header).trace
         assert fresh not in (header, VALID)
-        assert trace.Trace(fresh).header == fresh
-    assert trace.Trace("cc" + VALID[2:] + "-what-comes-next").header == VALID
+        assert RolloutContext(trace=fresh).trace == fresh
+    assert RolloutContext(trace="cc" + VALID[2:] + "-what-comes-next").trace == VALID

@@ -48,6 +48,13 @@ def test_trials_are_ordinary_runs_and_the_best_is_the_one_with_the_highest_evalu
     assert [json.loads(line) for line in lines] == [trial.as_json() for trial in result.trials]
 
 
+def test_agreement_with_a_teacher_is_no_measure_where_there_is_none():
+    assert planned(metric="agreement").sweep.metric == "agreement"
+    settings = SweepSettings.read({"parameters": RATES, "metric": "agreement"})
+    with pytest.raises(InputError, match="gymnasium:CartPole-v1 has no teacher"):
+        plan_sweep(settings, make_recipe("tiny", tiny), {"env.name": "gymnasium:CartPole-v1", "supervised.steps": 0})
+
+
 def test_the_same_call_again_trains_nothing_not_even_after_a_torn_line_and_more_trials_continue_it(tmp_path: Path):
     first = swept(tmp_path, trials=2)
     before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("checkpoint_*")}

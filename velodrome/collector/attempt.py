@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from velodrome import seeds
 from velodrome.collector.account import account
 from velodrome.collector.plan import Job
+from velodrome.context import RolloutContext, rollout_seed
 from velodrome.contracts import Agent
 from velodrome.errors import AgentError, Away, ModelError, RolloutError, TaskError, VerifyError, blame, describe
 from velodrome.records import conversation, rollout
@@ -21,7 +21,6 @@ from velodrome.records.bounds import MAX_NUMBER, is_bounded, usage_flaw
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.timing.spans import Span, root
-from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
 
@@ -73,11 +72,12 @@ async def attempt(
 
     `recorded` asks servers for their spans, and writes the header that calls carried into the row: for a trace.
     """
-    meta, trace, spans = meta_of(job), Trace(recorded=recorded), root("rollout")
+    meta, spans = meta_of(job), root("rollout")
+    context = RolloutContext(seed=rollout_seed(job.seed, job.key), sampled=recorded)
     if recorded:
-        meta["trace"] = trace.header
+        meta["trace"] = context.trace
     try:
-        with trace, spans, seeds.rollout_seed(job.seed, job.key):
+        with context, spans:
             agent = agents.get(job.agent)
             if job.problem is not None or agent is None:
                 raise TaskError(job.problem or "no agent")

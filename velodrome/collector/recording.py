@@ -28,12 +28,12 @@ import orjson
 from velodrome.collector.attempt import Attempt
 from velodrome.collector.plan import Job
 from velodrome.collector.settings import RecordingMode
+from velodrome.context import seeded
 from velodrome.contracts import Json, Model, as_model
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted_below, counting
 from velodrome.records.turns import answer_flaw
 from velodrome.resources_servers.linked import LinkedModel
-from velodrome.seeds import seeded
 
 log = logging.getLogger(__name__)
 

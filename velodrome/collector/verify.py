@@ -32,16 +32,15 @@ from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
 from velodrome.collector.tasks import TaskFiles
 from velodrome.collector.work import RunJob
+from velodrome.context import RolloutContext, rollout_seed
 from velodrome.contracts import Resources
 from velodrome.errors import InputError, RolloutError, VerifyError, blame
 from velodrome.records import rollout
 from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import foreign_file
 from velodrome.records.task import ANSWER_KEYS, digest, hashed
-from velodrome.seeds import rollout_seed
 from velodrome.serving.components import unknown
 from velodrome.timing.spans import root, span
-from velodrome.timing.trace import Trace
 
 Json = dict[str, Any]
 
@@ -179,7 +178,7 @@ def jobs(settings: VerifySettings, source: Path, plan: Plan, agents: Agents) -> 
 async def score(job: Job, environments: Mapping[str, Resources], around: Json) -> Attempt:
     """Verify one saved rollout. Its conversation and its times stay as they were."""
     row, environment = job.task, environments[job.agent]
-    with Trace(), root("rollout") as spans, rollout_seed(job.seed, job.key):
+    with RolloutContext(seed=rollout_seed(job.seed, job.key)), root("rollout") as spans:
         try:
             with blame(VerifyError, "not a rollout"):
                 task, response = rollout.task_of(row), rollout.response_of(row)

@@ -24,12 +24,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import yaml
 
-from velodrome import http
 from velodrome.connect.adapted import AdaptedEnvironment
 from velodrome.connect.nemo_gym.imports import copy_gym_folder
 from velodrome.connect.open_env import OpenEnvEnvironment
 from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError
+from velodrome.scope import Scope
 from velodrome.settings.names import FOREIGN
 
 _KEPT = 1000
@@ -151,7 +151,7 @@ async def add_environment(
         raise InputError(f"{home} is there already; set overwrite to write it again, or give another --name")
     request = AddRequest(what, name, folder, tasks, arguments or {}, python, say)
     try:
-        async with http.owned():
+        async with Scope():
             added = await SOURCES[kind](request)
     except RolloutError as error:
         raise InputError(str(error)) from error

@@ -1,4 +1,4 @@
-"""The pooled HTTP client: `shared()` for a program, `owned()` for a call that leaves nothing behind.
+"""The pooled HTTP client: `shared()` is the pool of the call of the API, or of the event loop.
 
 A name is loaded when it is first used: `velodrome.http.limiter` alone does not load aiohttp.
 """
@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from velodrome.http.client import SETTLED as SETTLED
     from velodrome.http.client import Http as Http
     from velodrome.http.client import Reply as Reply
-    from velodrome.http.pools import close_shared as close_shared
-    from velodrome.http.pools import configure as configure
-    from velodrome.http.pools import owned as owned
-    from velodrome.http.pools import shared as shared
+    from velodrome.http.client import close_shared as close_shared
+    from velodrome.http.client import shared as shared
     from velodrome.http.replicas import CHECK_S as CHECK_S
     from velodrome.http.replicas import STICKY_MARGIN as STICKY_MARGIN
     from velodrome.http.replicas import Replica as Replica
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "errors": "CallError",
-    "http.client": "SETTLED Http Reply",
-    "http.pools": "close_shared configure owned shared",
+    "http.client": "SETTLED Http Reply close_shared shared",
     "http.replicas": "CHECK_S Replica Replicas STICKY_MARGIN",
     "http.retry": "Retry Unusable",
     "http.streamed": "Stream",

@@ -12,18 +12,18 @@ import asyncio
 import io
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from contextvars import Context
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from velodrome import scope
+from velodrome import context, scope
 from velodrome.errors import Away, CallError, describe
 from velodrome.http.connections import Connection, Connections
 from velodrome.http.replicas import LOOK_EVERY_S, Replica, Replicas
@@ -31,12 +31,12 @@ from velodrome.http.retry import Retry, Tries, Unusable, passes, retry_after_s
 from velodrome.http.streamed import Stream
 from velodrome.http.target import HEADERS, Target, status_line
 from velodrome.rates import repeated
-from velodrome.timing import spans, trace
+from velodrome.timing import spans
 from velodrome.timing.deadline import deadline
 
 LIMIT = 100 * 1024
 LIMIT_PER_HOST = 1024
-SETTLED = "x-velodrome-settled"  # on an error whose sender has done its own retrying: asking again would multiply them
+SETTLED = "x-velodrome-settled"  # on an error whose sender has retried already: retries would multiply
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=30.0)  # all else is a `deadline`, which costs less
@@ -51,11 +51,11 @@ class Reply(NamedTuple):
     body: bytes
     headers: CIMultiDictProxy[str]
     target: Target
-    answer: Any = None  # what the call's `read` made of it
+    answer: Any = None  # the result of the call's `read`
 
 
 class _Failure(Exception):
-    """One attempt that failed, and whether another may do better."""
+    """One attempt that failed. `passing`: another may succeed. `sent`: the request may have arrived."""
 
     def __init__(self, what: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
         self.what = what
@@ -66,7 +66,7 @@ class _Failure(Exception):
 
 
 class _Outgoing(NamedTuple):
-    """What every attempt of a call sends."""
+    """A call as every attempt sends it."""
 
     method: str
     body: bytes | None = None
@@ -101,7 +101,7 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
         self._watches: dict[Replica, asyncio.Task[None]] = {}
 
-    async def post(
+    def post(
         self,
         to: Target | Replicas,
         body: bytes,
@@ -109,23 +109,23 @@ class Http:
         *,
         headers: Mapping[str, str] | None = None,
         read: Callable[[Reply], Any] | None = None,
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """Send JSON bytes and read the whole answer, with `read` if given; it may raise `Unusable`.
 
         `headers` are for this call, beside the target's own.
         """
-        return await self._send(_Outgoing("POST", body, headers, read), to, policy, self._attempt)
+        return self._send(_Outgoing("POST", body, headers, read), to, policy, self._attempt)
 
-    async def stream(
+    def stream(
         self, to: Target | Replicas, body: bytes, policy: Retry, *, headers: Mapping[str, str] | None = None
-    ) -> Stream:
+    ) -> Coroutine[Any, Any, Stream]:
         """Send JSON bytes and return once the answer begins; `timeout_s` then bounds each silence in it."""
         begin = partial(self._begin, self._clock() + policy.total_timeout_s)
         call = _Outgoing("POST", body, {"Accept": "text/event-stream, application/json", **(headers or {})})
-        return await self._send(call, to, policy, begin)
+        return self._send(call, to, policy, begin)
 
-    async def get(self, to: Target | Replicas, policy: Retry) -> Reply:
-        return await self._send(_Outgoing("GET"), to, policy, self._attempt)
+    def get(self, to: Target | Replicas, policy: Retry) -> Coroutine[Any, Any, Reply]:
+        return self._send(_Outgoing("GET"), to, policy, self._attempt)
 
     async def aclose(self) -> None:
         """Close every connection. Closing twice is fine; a later call opens a new pool."""
@@ -151,10 +151,8 @@ class Http:
                 after_s, limited = self._retry_after_s(failure), failure.limited
                 if limited and (run := scope.current()) is not None:
                     run.rate_limited(after_s or 0.0)  # at once: its rollout may take long to finish
-                may_repeat = failure.passing and (policy.replay or not failure.sent)
-                may_repeat = may_repeat and not (
-                    _is_unreachable(failure) and isinstance(to, Target) and _is_waited_for()
-                )
+                is_outage = isinstance(to, Target) and _is_unreachable(failure) and _is_waited_for()
+                may_repeat = failure.passing and (policy.replay or not failure.sent) and not is_outage
                 delay_s = tries.delay_s(self._jitter(), after_s, limited=limited)
                 why = tries.over(self._clock(), delay_s, limited=limited) if may_repeat else ""
                 if why is not None:
@@ -172,7 +170,7 @@ class Http:
     async def _watched(
         self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, patience_s: float
     ) -> _Got:
-        """One attempt at one of several addresses: counted, and given up with its address."""
+        """One attempt at one of several addresses; it is counted there, and given up when its address is down."""
         assert isinstance(target, Replica)
         for each in to.targets:
             if (each is target or each.in_doubt) and each not in self._watches:
@@ -197,15 +195,15 @@ class Http:
         return reply
 
     def _blame(self, target: Replica, failure: _Failure) -> None:
-        """Blame the address for what it may do better later; a refused request and a rate limit are answers."""
+        """Count a failure of the address. A refused request and a rate limit are answers, not failures."""
         unreachable = isinstance(failure.__cause__, aiohttp.ClientConnectorError)
         if failure.reply is not None and (not failure.passing or failure.reply.status in (408, 429)):
             target.answered(self._clock())
-        elif failure.sent or unreachable:  # else it was a limit of ours
+        elif failure.sent or unreachable:  # else one of our own limits held the call back
             target.failed(self._clock(), at_once=unreachable)
 
     async def _watch(self, replica: Replica, check_s: float) -> None:
-        """Ask an address whether it lives while that is in doubt, until it is idle and well."""
+        """Check an address while its health is in doubt, until it is idle and well."""
         try:
             while replica.in_doubt:
                 await self._sleep(LOOK_EVERY_S)
@@ -216,7 +214,7 @@ class Http:
             self._watches.pop(replica, None)
 
     async def _is_alive(self, target: Target, timeout_s: float) -> bool:
-        """Whether a server answers at all: one without this route lives, too."""
+        """Whether a server answers at all, if only that it does not have this route."""
         try:
             await self._attempt(_Outgoing("GET"), target, timeout_s)
         except _Failure as failure:
@@ -226,39 +224,48 @@ class Http:
     async def _attempt(self, call: _Outgoing, target: Target, patience_s: float) -> Reply:
         connection = self._connections.to(target.host)
         try:
-            with _losses(patience_s, connection), deadline(patience_s):
+            with deadline(patience_s):
                 await connection.take()
                 started = time.perf_counter()
                 response = await self._request(call, target)
-                _put_first_byte(started)
+                spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
                 try:
                     content = await self._read(response, target)
                 finally:
                     if not response.closed:  # a body read to its end has returned its connection
                         response.close()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _lost(error, patience_s, connection) from error
         finally:
             connection.give_back()
-        return _read(call, _good(Reply(response.status, content, response.headers, target)))
+        reply = _good(Reply(response.status, content, response.headers, target))
+        try:
+            return reply if call.read is None else reply._replace(answer=call.read(reply))
+        except Unusable as error:
+            raise _Failure(f"{reply.status}, but {error}", passing=True, reply=reply) from None
 
     async def _begin(self, until: float, call: _Outgoing, target: Target, silence_s: float) -> Stream:
         ends = asyncio.get_running_loop().time() + until - self._clock()
         connection = self._connections.to(target.host)
-        with _losses(silence_s, connection), ExitStack() as failed, deadline(silence_s):
-            failed.callback(connection.give_back)
-            await connection.take()
-            started = time.perf_counter()
-            response = await self._request(call, target)
-            failed.callback(response.close)
-            if not 200 <= response.status < 300:
-                _good(Reply(response.status, await self._read(response, target), response.headers, target))
-            first = await response.content.readany()
-            _put_first_byte(started)
-            failed.pop_all()
+        try:
+            with ExitStack() as failed, deadline(silence_s):
+                failed.callback(connection.give_back)
+                await connection.take()
+                started = time.perf_counter()
+                response = await self._request(call, target)
+                failed.callback(response.close)
+                if not 200 <= response.status < 300:
+                    _good(Reply(response.status, await self._read(response, target), response.headers, target))
+                first = await response.content.readany()
+                spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
+                failed.pop_all()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _lost(error, silence_s, connection) from error
         return Stream(response, first, target, self._max_body_bytes, silence_s, ends, connection.give_back)
 
-    async def _request(self, call: _Outgoing, target: Target) -> aiohttp.ClientResponse:
+    def _request(self, call: _Outgoing, target: Target) -> Awaitable[aiohttp.ClientResponse]:
         body = call.body
-        return await (self._session or self._open()).request(
+        return (self._session or self._open()).request(
             call.method,
             target.url,
             data=body if body is None or len(body) <= _BUFFERED_BYTES else io.BytesIO(body),
@@ -303,49 +310,27 @@ class _Connector(aiohttp.TCPConnector):
                 spans.record("connection", started, here.clock())
 
 
-class _losses:
-    """Turns what a connection can do to an attempt into a `_Failure`. A class: it is entered by every call."""
-
-    __slots__ = ("_connection", "_patience_s")
-
-    def __init__(self, patience_s: float, connection: Connection) -> None:
-        self._patience_s = patience_s
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        if isinstance(error, aiohttp.ClientConnectorError):
-            raise _Failure(f"connection lost ({describe(error)})", passing=True, sent=False) from error
-        if isinstance(error, TimeoutError) and self._connection.waits_for is not None:
-            what = f"all connections were in use for {self._patience_s:g} s ({self._connection.waits_for})"
-            raise _Failure(what, passing=True, sent=False) from error
-        if isinstance(error, TimeoutError):
-            raise _Failure(f"no answer within {self._patience_s:g} s", passing=True) from error
-        if isinstance(error, aiohttp.ClientError | OSError):
-            raise _Failure(f"connection lost ({describe(error)})", passing=True) from error
-
-
-def _put_first_byte(started: float) -> None:
-    """How long the answer took to begin, from when the call had its place."""
-    spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
+def _lost(error: Exception, patience_s: float, connection: Connection) -> _Failure:
+    """The failure of an attempt whose connection broke, was silent, or was never free."""
+    if isinstance(error, TimeoutError) and connection.waits_for is not None:
+        what = f"all connections were in use for {patience_s:g} s ({connection.waits_for})"
+        return _Failure(what, passing=True, sent=False)
+    if isinstance(error, TimeoutError):
+        return _Failure(f"no answer within {patience_s:g} s", passing=True)
+    sent = not isinstance(error, aiohttp.ClientConnectorError)
+    return _Failure(f"connection lost ({describe(error)})", passing=True, sent=sent)
 
 
 def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
     """The target's own headers, those of the call, and the trace that it belongs to."""
-    traced = trace.header()
-    if more is None and traced is None:
+    rollout = context.current()
+    if more is None and rollout is None:
         return target.headers
     headers = target.headers.copy()
     if more is not None:
         headers.update(more)
-    if traced is not None:
-        headers.setdefault(trace.HEADER, traced)
+    if rollout is not None:
+        headers.setdefault(context.TRACE_HEADER, rollout.trace)
     return headers
 
 
@@ -359,13 +344,6 @@ def _good(reply: Reply) -> Reply:
     raise _Failure(status_line(reply.status), passing=passing, reply=reply)
 
 
-def _read(call: _Outgoing, reply: Reply) -> Reply:
-    try:
-        return reply if call.read is None else reply._replace(answer=call.read(reply))
-    except Unusable as error:
-        raise _Failure(f"{reply.status}, but {error}", passing=True, reply=reply) from None
-
-
 def _is_unreachable(failure: _Failure) -> bool:
     """Whether no connection was made, for another reason than a mistake in the address."""
     cause = failure.__cause__
@@ -373,7 +351,7 @@ def _is_unreachable(failure: _Failure) -> bool:
 
 
 def _is_waited_for() -> bool:
-    """Whether the call that runs here waits for servers by itself, so that trying again would only hide one."""
+    """Whether the collection itself waits for unreachable servers; retries here would hide the outage from it."""
     call = scope.current()
     return call is not None and call.waits_for_servers
 
@@ -392,3 +370,29 @@ def _error(method: str, target: Target, failure: _Failure, tries: Tries, why: st
         excerpt=text,
         body=failure.reply.body,
     )
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary()
+
+
+def shared() -> Http:
+    """The pool of the `Scope` that the caller runs in, which closes it; else the one of the running loop."""
+    call = scope.current()
+    if call is not None:
+        return call.get(Http, _configured)
+    loop = asyncio.get_running_loop()
+    pool = _by_loop.get(loop)
+    if pool is None:
+        pool = _by_loop[loop] = _configured()
+    return pool
+
+
+def _configured() -> Http:
+    return Http(limit=scope.connections.limit, limit_per_host=scope.connections.limit_per_host)
+
+
+async def close_shared() -> None:
+    """Close the pool of the running loop, if it has one."""
+    pool = _by_loop.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        await pool.aclose()

@@ -27,7 +27,7 @@ class Connections:
 
 
 class Connection:
-    """What one call takes and gives back. `waits_for` is the limit that holds it up, with its value."""
+    """The places of one call. `waits_for` is the limit that it waits for, with its value."""
 
     __slots__ = ("_limiters", "_taken", "waits_for")
 

@@ -66,7 +66,7 @@ class Limiter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         # By id: a future in here would keep its task alive, which gives its place back when it is collected.
         self._handed: set[int] = set()
-        # Reentrant, since the garbage collector may end a task, and so give back its place, at any moment.
+        # Reentrant: the garbage collector may end a task at any moment, and with it give back its place.
         self._lock = threading.RLock()
         share = _share.get()
         if limit is not None and limit < share.count and not divided:

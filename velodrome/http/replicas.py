@@ -1,8 +1,8 @@
-"""Several addresses that answer alike: which one a call goes to, and which ones are left alone for a while.
+"""Several addresses that answer alike: which one a call goes to, and which ones are down.
 
 A rollout stays with its address, whose prefix cache has the conversation, unless that is more than a margin busier
-than the least busy one. An address that cannot be reached, fails three times in a row, or is silent and does not answer
-a health check either, is left. It is asked again and again, with back-off, and is back when it answers.
+than the least busy one. An address is down if it cannot be reached, fails three times in a row, or is silent and does
+not answer a health check either. Health checks continue, with back-off; it is up again when it answers one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import inf
 
 from yarl import URL
 
+from velodrome import context
 from velodrome.http.target import Target
-from velodrome.timing import trace
 from velodrome.timing.deadline import deadline
 
 STICKY_MARGIN = 2
@@ -22,41 +22,41 @@ LOOK_EVERY_S = 1.0
 
 _STRIKES = 3  # failures in a row
 _BACKOFF_S, _BACKOFF_CAP_S = 1.0, 60.0
-_AVOIDED, _LEFT = 1 << 32, 1 << 33  # more than any load
+_AVOIDED, _DOWN = 1 << 32, 1 << 33  # more than any load
 _MOST_SESSIONS = 16_384  # rollouts that had a call of late
 
 
 class Replica(Target):
     """One of several addresses, and its health."""
 
-    __slots__ = ("again_at", "health", "heard_at", "left", "span", "strikes", "waiting")
+    __slots__ = ("again_at", "answered_at", "health", "is_down", "span", "strikes", "waiting")
 
     def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None, *, base: URL | None = None) -> None:
-        """`base` is what the address is known by; below it is `models`, which a server that lives answers."""
+        """`base` is what the address is called in reports; a server that is up answers the route `models` below it."""
         super().__init__(url, headers)
         base = base or URL(url)
         self.health = Target((base / "models").with_query(base.query), headers)
         self.span = f"endpoint:{base.with_user(None).with_query(None).with_fragment(None)}"  # of each attempt
         self.strikes = 0  # failures in a row
-        self.left = False
-        self.again_at = 0.0  # when an address that failed is asked whether it lives
-        self.heard_at = 0.0  # when it last answered, or had its first call
+        self.is_down = False
+        self.again_at = 0.0  # when an address that failed is checked next
+        self.answered_at = 0.0  # when it last answered, or had its first call
         self.waiting: set[deadline] = set()  # the calls that wait for its answers
 
     def begin(self, now: float) -> None:
-        """A call goes there."""
+        """A call is sent to it."""
         if not self.waiting:
-            self.heard_at = now
+            self.answered_at = now
 
     def answered(self, now: float) -> None:
-        """It lives, whatever it said."""
-        self.heard_at, self.strikes, self.left = now, 0, False
+        """It answered, if only with an error."""
+        self.answered_at, self.strikes, self.is_down = now, 0, False
 
     def failed(self, now: float, *, at_once: bool = False) -> None:
-        """It did not do what it is there for. Calls that fail after it was left say nothing new."""
-        if not self.left:
+        """A call failed. Failures after it was found to be down do not count."""
+        if not self.is_down:
             self._strike(now)
-            self.left = at_once or self.strikes >= _STRIKES
+            self.is_down = at_once or self.strikes >= _STRIKES
 
     def _strike(self, now: float) -> None:
         self.strikes += 1
@@ -64,12 +64,12 @@ class Replica(Target):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether somebody has to look after it."""
-        return self.left or self.strikes > 0 or self.in_flight > 0
+        """Whether its health is to be checked."""
+        return self.is_down or self.strikes > 0 or self.in_flight > 0
 
     def is_due(self, now: float, check_s: float) -> bool:
-        """Whether to ask if it lives: some time after a failure, or when calls wait and it says nothing."""
-        return now >= self.again_at if self.strikes else bool(self.waiting) and now - self.heard_at >= check_s
+        """Whether a health check is due: some time after a failure, or when calls wait and nothing arrives."""
+        return now >= self.again_at if self.strikes else bool(self.waiting) and now - self.answered_at >= check_s
 
     def checked(self, now: float, check_s: float, *, alive: bool) -> None:
         """A health check ended. Without an answer, calls that have waited for long go elsewhere."""
@@ -77,8 +77,8 @@ class Replica(Target):
             self.answered(now)
             return
         self._strike(now)
-        self.left = True
-        if now - self.heard_at >= check_s:
+        self.is_down = True
+        if now - self.answered_at >= check_s:
             given_up, self.waiting = self.waiting, set()
             for each in given_up:
                 each.look(inf)
@@ -104,10 +104,11 @@ class Replicas:
 
     def choose(self, avoid: Target | None = None) -> Replica:
         """The address of the rollout, or else the least busy, in turn where they are equal."""
-        session = trace.session()
+        rollout = context.current()
+        session = None if rollout is None else rollout.session
         home = None if session is None else self._sessions.pop(session, None)
         least = self._least_busy(avoid)
-        if home is None or home is avoid or home.left or _load(home) > _load(least) + self.margin:
+        if home is None or home is avoid or home.is_down or _load(home) > _load(least) + self.margin:
             home = least
         if session is not None:
             self._sessions[session] = home
@@ -116,13 +117,13 @@ class Replicas:
         return home
 
     def _least_busy(self, avoid: Target | None) -> Replica:
-        """Of those that were not left, if there are any. A failure counts as a call: failing fast draws no traffic."""
+        """Of those that are up, if there are any. A failure counts as a call, so that failing fast draws no traffic."""
         targets, at = self.targets, self._next
         self._next = (at + 1) % len(targets)
         best, least = targets[at], inf
         for number in range(at - len(targets), at):
             each = targets[number]
-            load = each.in_flight + each.strikes + (_AVOIDED if each is avoid else 0) + (_LEFT if each.left else 0)
+            load = each.in_flight + each.strikes + (_AVOIDED if each is avoid else 0) + (_DOWN if each.is_down else 0)
             if load < least:
                 best, least = each, load
         return best

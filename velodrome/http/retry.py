@@ -31,7 +31,7 @@ class Retry:
 
 
 class Unusable(Exception):
-    """A 2xx whose body is no answer, which is why a call's `read` raises it. It is tried again like a 5xx."""
+    """Raised by a call's `read` if the body of a 2xx is not an answer. The call is tried again as after a 5xx."""
 
 
 class Tries:
@@ -51,7 +51,7 @@ class Tries:
         return self.policy.delay_s(doublings, jitter, retry_after_s)
 
     def over(self, now: float, delay_s: float, *, limited: bool) -> str | None:
-        """Why there is no other try, in words that may be empty; None if there is one after the delay."""
+        """Why there is no further try, as a text that may be empty; None if there is one after the delay."""
         policy, until, within_s = self.policy, self.until, self.policy.total_timeout_s
         if not policy.rate_limit_timeout_s if limited else self.failed >= policy.max_retries:
             return ""
@@ -62,7 +62,7 @@ class Tries:
         return f" (no time for another within {within_s:g} s)" if now + delay_s >= until else None
 
     def count(self, *, limited: bool) -> None:
-        """It is tried again."""
+        """Count one more try."""
         self.limited += limited
         self.failed += not limited
 

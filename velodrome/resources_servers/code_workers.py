@@ -106,16 +106,14 @@ def _resolved_hints(owner: type) -> Iterator[None]:
 
 
 class CodeWorkers:
-    """Up to `size` workers with a copy of one environment each, on one event loop."""
+    """Up to `size` workers with a copy of one environment each. Another event loop has other workers."""
 
     def __init__(self, copy: WorkerCopy, size: int, most_memory_mb: int, most_calls: int) -> None:
-        self.loop = asyncio.get_running_loop()
         self._init = pickle.dumps(copy)
         self._size = size
         self._most_memory_mb = most_memory_mb
         self._most_calls = most_calls
-        self._places = asyncio.Semaphore(size)
-        self._busy = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: list[asyncio.Future[_CodeWorker]] = []  # some are being started
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = False
@@ -155,22 +153,24 @@ class CodeWorkers:
             raise
         finally:
             if fit and self._is_open:
-                self._idle.append(self.loop.create_future())
+                self._idle.append(asyncio.get_running_loop().create_future())
                 self._idle[-1].set_result(worker)
             else:
                 self._retire(worker)
                 if self._is_open:
-                    self._idle.append(self.loop.create_task(self._start()))
+                    self._idle.append(asyncio.get_running_loop().create_task(self._start()))
 
     def warm(self) -> None:
         """Start one more worker, as far as the size allows, for the calls of a rollout that begins."""
         self._open()
         if not self._idle and self._busy < self._size:
-            self._idle.append(self.loop.create_task(self._start()))
+            self._idle.append(asyncio.get_running_loop().create_task(self._start()))
 
     async def aclose(self) -> None:
         """End the idle workers; those in use end with the calls that use them. A later call starts new ones."""
         self._is_open = False
+        if self._loop is not asyncio.get_running_loop():
+            return
         idle, self._idle = self._idle, []
         for starting in idle:
             if not starting.cancel() and starting.exception() is None:
@@ -178,6 +178,11 @@ class CodeWorkers:
         await asyncio.gather(*idle, *self._closing, return_exceptions=True)
 
     def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._places = asyncio.Semaphore(self._size)
+            self._busy, self._idle, self._closing = 0, [], set()
         self._is_open = True
         call_scope = scope.current()
         if call_scope is not None:
@@ -186,7 +191,7 @@ class CodeWorkers:
     async def _take(self) -> _CodeWorker:
         """An idle worker that still runs, else a new one."""
         while True:
-            starting = self._idle.pop() if self._idle else self.loop.create_task(self._start())
+            starting = self._idle.pop() if self._idle else asyncio.get_running_loop().create_task(self._start())
             try:
                 worker = await asyncio.shield(starting)
             except asyncio.CancelledError:
@@ -226,6 +231,6 @@ class CodeWorkers:
             raise WorkerEnded(f"{needs}; raise worker_memory_mb, which is {self._most_memory_mb}")
 
     def _retire(self, worker: _CodeWorker) -> None:
-        task = self.loop.create_task(worker.child.close(_CLOSING_S))
+        task = asyncio.get_running_loop().create_task(worker.child.close(_CLOSING_S))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -7,7 +7,6 @@ raises is a `ToolError` or a `VerifyError`; the model reads of its own mistakes 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping
@@ -32,11 +31,11 @@ from velodrome.errors import (
 from velodrome.machine import cores
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.awaiting import within
-from velodrome.resources_servers.code_worker import WorkerCopy
 from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, make_copy
 from velodrome.resources_servers.results import score_fields, tool_text
 from velodrome.resources_servers.schema import Hook, Shape, Tool, complaint, make_shape, no_verify, tool
 from velodrome.settings.component import Component, Field, settings_of
+from velodrome.settings.names import hint
 from velodrome.threads import Escaped, NoAnswer, Threads
 from velodrome.timing import elsewhere
 
@@ -91,7 +90,6 @@ class Environment(Component):
         self._sessions: dict[str, Any] = {}
         self._handles = itertools.count(1)
         self._threads = Threads(self.threads, name=owner.__name__)
-        self._copy: WorkerCopy | None = None
         self._workers: CodeWorkers | None = None
         if self.executor == "process":
             self._refuse_sessions("executor: process")
@@ -100,7 +98,7 @@ class Environment(Component):
                     f'{owner.__name__}: executor: process, but "{models[0]}" is a model, which is asked from this'
                     " process; use executor: thread"
                 )
-            self._copy = make_copy(owner, {**self.config, "executor": "inline"})
+            self._workers = self.workers_for(owner, {**self.config, "executor": "inline"})
         self._closing_late: set[asyncio.Task[None]] = set()
 
     @property
@@ -142,8 +140,8 @@ class Environment(Component):
     async def open(self, task: Json) -> str:
         """Start a session for this task and return its handle."""
         handle = str(next(self._handles))
-        if self._copy is not None:
-            self._here(self._copy).warm()
+        if self._workers is not None:
+            self._workers.warm()
         if self.keeps_sessions:
             seed = self._shape.seed
             self._sessions[handle] = None if seed is None else await self._seed(seed, task)
@@ -169,7 +167,7 @@ class Environment(Component):
         verify = self._shape.verify
         if verify is None:
             raise VerifyError(f"{type(self).__name__} has no verify")
-        if self._copy is not None:
+        if self._workers is not None:
             with blame(VerifyError, "verify"):
                 score: Json = await self._run_elsewhere(
                     VerifyError, verify, self.verify_timeout_s, "score", task, dict(response)
@@ -209,7 +207,7 @@ class Environment(Component):
                 raise end
 
     async def _tool_text(self, called: Tool, session: str, arguments: Json) -> str:
-        if self._copy is not None:
+        if self._workers is not None:
             text: str = await self._run_elsewhere(
                 ToolError, called, self.tool_timeout_s, "call", called.name, arguments
             )
@@ -261,21 +259,19 @@ class Environment(Component):
         self, kind: type[RolloutError], hook: Hook, limit_s: float, method: str, *arguments: Any
     ) -> Any:
         """What the same method of this environment's copy in a worker process gives."""
-        assert self._copy is not None
+        assert self._workers is not None
         try:
             with elsewhere.calling(hook.function, elsewhere=True):
-                return await self._here(self._copy).ask(method, arguments, limit_s)
+                return await self._workers.ask(method, arguments, limit_s)
         except (NoAnswer, WorkerEnded) as error:
             failed = kind(f"{hook.name}: {error}")
             failed.place = getattr(error, "place", None) or defined_at(hook.function)
             raise failed from error
 
-    def _here(self, copy: WorkerCopy) -> CodeWorkers:
-        """The workers of the event loop that runs."""
-        if self._workers is None or self._workers.loop is not asyncio.get_running_loop():
-            size = self.worker_processes or cores()
-            self._workers = CodeWorkers(copy, size, self.worker_memory_mb, self.worker_calls)
-        return self._workers
+    def workers_for(self, owner: type, settings: Mapping[str, Any]) -> CodeWorkers:
+        """Processes that each make `owner(**settings)` once and call its methods, as many as the settings say."""
+        size = self.worker_processes or cores()
+        return CodeWorkers(make_copy(owner, settings), size, self.worker_memory_mb, self.worker_calls)
 
     def _refuse_sessions(self, setting: str) -> None:
         """What takes the session depends on more than its arguments: on state that is in this process."""
@@ -319,7 +315,7 @@ class Environment(Component):
             self._closing_late.add(task)
             task.add_done_callback(self._forget)
             if call is not None:
-                call.keep(task)
+                call.wait_for(task)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._closing_late.discard(task)
@@ -346,11 +342,8 @@ def is_model(value: Any) -> bool:
 def no_such_tool(name: str, tools: Collection[str]) -> str:
     """The answer to a call of a tool that does not exist."""
     shown = name if len(name) <= 64 else name[:64] + "…"
-    near = difflib.get_close_matches(name, tools, 1) if len(name) <= 64 else []
-    if near:
-        return f'error: there is no tool "{shown}"; did you mean "{near[0]}"?'
-    offered = f"there are: {', '.join(tools)}" if tools else "there are none"
-    return f'error: there is no tool "{shown}"; {offered}'
+    offered = f"; there are: {', '.join(tools)}" if tools else "; there are none"
+    return f'error: there is no tool "{shown}"{(hint(name, tools) if len(name) <= 64 else "") or offered}'
 
 
 def one_line(error: BaseException) -> str:

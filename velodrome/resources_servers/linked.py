@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from velodrome.context import seeded
 from velodrome.contracts import Model, as_model
 from velodrome.errors import ModelError, blame
 from velodrome.http.limiter import Limiter
 from velodrome.rates import counting
 from velodrome.records.conversation import Response
 from velodrome.records.turns import answer_flaw
-from velodrome.seeds import seeded
 from velodrome.timing.spans import span
 
 Json = dict[str, Any]

@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, NotRequired, TypeVar, overload
 
 import orjson
@@ -21,6 +20,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnno
 from typing_extensions import TypedDict  # pydantic does not take typing's own before Python 3.12
 
 from velodrome.errors import InputError, defined_at
+from velodrome.settings.names import nearest
 
 Json = dict[str, Any]
 
@@ -279,20 +279,15 @@ def hook(owner: type, base: type, name: str) -> Hook | None:
 def no_verify(owner: type) -> str:
     """What is wrong with an environment that cannot give a score."""
     own = [name for name, value in vars(owner).items() if callable(value) and name != "verify"]
-    near = get_close_matches("verify", own, 1)
-    hint = f'; did you mean verify where it says "{near[0]}"?' if near else ""
-    return f"{owner.__name__} has no verify; write def verify(self, task, response){hint}"
+    near = nearest("verify", own)
+    where = f'; did you mean verify where it says "{near}"?' if near else ""
+    return f"{owner.__name__} has no verify; write def verify(self, task, response){where}"
 
 
 def _refuse_misspelt(owner: type, base: type) -> None:
     """A hook under a name that is nearly right would never be called."""
-    for name_of_hook in ("seed_session", "close_session"):
-        if getattr(owner, name_of_hook) is getattr(base, name_of_hook):
-            own = [
-                name
-                for name, value in vars(owner).items()
-                if callable(value) and not hasattr(value, MARK) and not hasattr(base, name)
-            ]
-            near = get_close_matches(name_of_hook, own, 1, cutoff=0.85)
-            if near:
-                raise InputError(f'{owner.__name__}.{near[0]} is never called; did you mean "{name_of_hook}"?')
+    own = [name for name, value in vars(owner).items() if callable(value) and not hasattr(value, MARK)]
+    for name in ("seed_session", "close_session"):
+        near = nearest(name, (each for each in own if not hasattr(base, each)), cutoff=0.85)
+        if near and getattr(owner, name) is getattr(base, name):
+            raise InputError(f'{owner.__name__}.{near} is never called; did you mean "{name}"?')

@@ -7,7 +7,7 @@ the work grows with the length of an answer, not with its square.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -149,23 +149,11 @@ class _CallPieces:
 
 
 class ChatStream:
-    """The events of one answer: `add` each chunk, then `end`.
+    """The events of one answer: `add` each chunk, then `end`."""
 
-    Where the text is not the answer, `shown` is what a piece shows of it and `final` what the completion becomes.
-    """
-
-    def __init__(
-        self,
-        request: Json,
-        where: str,
-        *,
-        shown: Callable[[str], str] | None = None,
-        final: Callable[[Json], Json] | None = None,
-    ) -> None:
+    def __init__(self, request: Json, where: str) -> None:
         self._request = request
         self._fold = Fold(where)
-        self._shown = shown
-        self._final = final
         self._id = ""
         # The items begun so far and their places: "reasoning", "message", ids of calls.
         self._order: dict[str, int] = {}
@@ -179,8 +167,6 @@ class ChatStream:
             head = {name: chunk[name] for name in _KEPT if name in chunk}
             yield from events.first_events(self._response({**head, "choices": [{"message": {"content": ""}}]}))
         for delta in deltas:
-            if self._shown is not None and "content" in delta:
-                delta["content"] = self._shown(delta["content"])
             for name in ("reasoning_content", "content", "refusal"):
                 if delta.get(name):
                     yield from self._text("reasoning" if name == "reasoning_content" else "message", name, delta)
@@ -189,8 +175,7 @@ class ChatStream:
 
     def end(self) -> Iterator[Json]:
         """Every item as it turned out, those that had no pieces too, and the Response."""
-        completion = self._fold.whole()
-        response = self._response(completion if self._final is None else self._final(completion))
+        response = self._response(self._fold.whole())
         opened = len(self._order)
         output = sorted(response["output"], key=self._place)
         for index, item in enumerate(output):

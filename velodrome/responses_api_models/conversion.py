@@ -53,6 +53,7 @@ _CHAT_USAGE = {theirs: ours for ours, theirs in _USAGE.items()}
 _WRAPPED = ("function", "custom", "json_schema", "allowed_tools", "url_citation")
 _CHAT_FIELDS = frozenset(("tool_calls", "reasoning_content", "reasoning", "reasoning_encrypted", "refusal"))
 _CHAT_PARTS = frozenset(("text", "image_url", "file"))
+_TOKENS = frozenset(TOKEN_FIELDS)
 
 
 def chat_request(request: Json, *, max_tokens_field: str = "max_tokens") -> Json:
@@ -276,35 +277,13 @@ def flat(spec: Json) -> Json:
 
 
 @blame(ModelError, "input")
-def response_items(conversation: Iterable[Json]) -> list[Json]:
-    """A conversation in any mix of shapes -> Response items.
-
-    Messages of chat or of a rollouts file are opened up and token fields taken off; all else is the same object.
-    """
-    return _items(conversation)
-
-
-@blame(ModelError, "input")
-def encoded_items(conversation: GrowingInput) -> list[orjson.Fragment]:
-    """`response_items` as JSON; what the last call encoded is not encoded again."""
-    count, done = conversation.made.get("items", (0, []))
-    items = [*done, *map(_encoded, _items(conversation[count:], count))]
-    conversation.made["items"] = len(conversation), items
-    return items
-
-
-@blame(ModelError, "input")
-def encoded_messages(conversation: GrowingInput) -> list[orjson.Fragment]:
-    """`chat_messages` as JSON; what the last call encoded is not encoded again."""
-    count, done = conversation.made.get("messages", (0, []))
-    messages = [*done, *map(_encoded, chat_messages(conversation[count:], count))]
+def converted(conversation: GrowingInput, convert: Callable[[Iterable[Json], int], list[Json]]) -> list[Json]:
+    """The conversation in another shape. What was converted for the call before is not converted again."""
+    count, done = conversation.made.get(convert, (0, []))
+    turns = [*done, *convert(conversation[count:], count)]
     if not _is_own(conversation[-1]):  # else a later item may belong to the last message
-        conversation.made["messages"] = len(conversation), messages
-    return messages
-
-
-def _encoded(value: Json) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps(value))
+        conversation.made[convert] = len(conversation), turns
+    return turns
 
 
 def _is_own(item: Json) -> bool:
@@ -313,14 +292,22 @@ def _is_own(item: Json) -> bool:
     return kind in ADD and (kind != "message" or item.get("role", "assistant") == "assistant")
 
 
-def _items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
+@blame(ModelError, "input")
+def response_items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
+    """A conversation in any mix of shapes -> Response items.
+
+    Messages of chat or of a rollouts file are opened up and token fields taken off; all else is the same object.
+    """
+    return _items(conversation, start)
+
+
+def _items(conversation: Iterable[Json], start: int) -> list[Json]:
     items: list[Json] = []
     for index, item in enumerate(conversation, start):
         if not isinstance(item, dict):
             raise ModelError(f"input[{index}]: expected an object, found {type(item).__name__}")
-        for name in TOKEN_FIELDS:
-            if name in item:
-                item = {name: value for name, value in item.items() if name not in TOKEN_FIELDS}
+        if not _TOKENS.isdisjoint(item):
+            item = {name: value for name, value in item.items() if name not in _TOKENS}
         if item.get("type", "message") != "message":
             items.append(item)
             continue
@@ -407,6 +394,7 @@ def _response_part(part: Json, text_type: str) -> Json:
 def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
     """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
     messages: list[Json] = []
+    turns: list[Json] = []
     turn: Json | None = None  # the assistant message being put together
     for index, item in enumerate(_items(conversation, start), start):
         kind = item.get("type", "message")
@@ -422,10 +410,13 @@ def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
             if turn is None or _ends(turn, kind):
                 turn = {"role": "assistant", "content": None}
                 messages.append(turn)
+                turns.append(turn)
             ADD[kind](turn, item)
         else:
             raise ModelError(f'input[{index}]: "{kind}" has no form in chat completions (set endpoint: responses)')
-    return [joined(message) for message in messages]
+    for turn in turns:
+        joined(turn)
+    return messages
 
 
 def joined(turn: Json) -> Json:

@@ -24,9 +24,10 @@ from typing import Any
 from velodrome.contracts import Agent, Resources
 from velodrome.errors import InputError, blame
 from velodrome.settings import Config, Instance, hint
+from velodrome.settings.blocks import no_implementation
 from velodrome.settings.component import find_setting_mistakes, takes
-from velodrome.settings.files import PACKAGE, implementations, in_package
-from velodrome.settings.installed import InstalledEnvironment, installed_environment, installed_names
+from velodrome.settings.files import PACKAGE, in_package
+from velodrome.settings.installed import InstalledEnvironment, installed_environment
 from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES, THEIRS_UNSET
 from velodrome.wings import wing
 
@@ -247,11 +248,7 @@ def entry_file(instance: Instance, cwd: Path) -> Path:
             return file
     if (cwd / place).is_file():
         raise InputError(f"{cwd / place}: of NeMo Gym, whose agents and models do not run in this process; {_BY_URL}")
-    there = implementations(instance.kind, PACKAGE)
-    there += installed_names() if instance.kind == RESOURCES else []
-    raise InputError(
-        f"{instance.source}: {instance.name}: " + unknown("implementation", instance.implementation, there)
-    )
+    raise InputError(no_implementation(instance, cwd))
 
 
 def _place(instance: Instance) -> Path:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import orjson
 
-from velodrome import http, seeds
+from velodrome import context, http
+from velodrome.context import seeded
 from velodrome.contracts import Json
 from velodrome.errors import AgentError, CallError, ModelError, RolloutError, ToolError, VerifyError
 from velodrome.rates import counted
@@ -29,7 +30,6 @@ from velodrome.resources_servers.turn_results import (
     step_fields,
 )
 from velodrome.responses_api_models.openai_model.replies import is_stream, response_in, response_stream
-from velodrome.seeds import seeded
 from velodrome.serving import wire
 from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.timing import spans
@@ -63,9 +63,9 @@ class RemoteServer:
         headers: Mapping[str, str] | None = None,
     ) -> http.Reply:
         """A JSON body to a route. An error that names its boundary keeps it; any other is charged to `kind`."""
-        seed = seeds.header()
-        if seed is not None:
-            headers = {**(headers or {}), seeds.HEADER: seed}
+        rollout = context.current()
+        if rollout is not None and rollout.seed is not None:
+            headers = {**(headers or {}), context.SEED_HEADER: rollout.seed}
         try:
             data, read = orjson.dumps(body), response_in if kind is ModelError else None
             reply = await http.shared().post(self._target(route), data, policy, headers=headers, read=read)

@@ -17,8 +17,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from velodrome import http
 from velodrome.errors import ServerError
+from velodrome.scope import Scope
 from velodrome.serving.process.listen import BACKLOG, UVICORN
 
 KEEP_ALIVE_S = 75
@@ -62,7 +62,7 @@ async def running(
     up: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def serve() -> None:
-        async with http.owned():  # in a task of its own: requests inherit it, and the block does not
+        async with Scope():  # in a task of its own: requests inherit it, and the block does not
             await WebServer(await make(), drain_s=drain_s, up=up.set_result).serve(list(sockets))
 
     serving: asyncio.Future[Any] = asyncio.ensure_future(serve())

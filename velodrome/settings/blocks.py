@@ -116,7 +116,7 @@ def instances(data: dict[str, Any], tree: Tree, cwd: Path, problems: list[str]) 
         instance = _instance(name, value, tree, problems)
         if instance is not None:
             made[name] = instance
-            problems.extend(_implementation_problem(instance, cwd))
+            problems.extend(_implementation_problems(instance, cwd))
     return made
 
 
@@ -163,31 +163,36 @@ def _too_many(name: str, path: tuple[str, ...], keys: list[str], what: str, tree
     return f"{tree.source((*path, keys[-1]))}: {name} has {named} where one {what} belongs; {way_out}{guess}"
 
 
-def _implementation_problem(instance: Instance, cwd: Path) -> Iterator[str]:
-    if isinstance(instance.settings.get("url"), str | Unresolved):
-        return
+def _implementation_problems(instance: Instance, cwd: Path) -> Iterator[str]:
     entrypoint = instance.settings.get("entrypoint") or "app.py"
-    if isinstance(entrypoint, Unresolved):
+    if isinstance(instance.settings.get("url"), str | Unresolved) or isinstance(entrypoint, Unresolved):
         return
-    where = f"{instance.source}: {instance.name}.{instance.kind}"
     if not isinstance(entrypoint, str):
-        yield f"{where}.{instance.implementation}.entrypoint is not a file name; write entrypoint: app.py"
-        return
-    plain_name = Path(instance.implementation).name == instance.implementation
-    place = Path(instance.kind, instance.implementation)
-    folders = [cwd / place, *in_package(place)] if plain_name else []
-    if any(_is_file(folder / entrypoint) for folder in folders) or _is_installed(instance):
-        return
-    beside = [file.name for folder in folders for file in folder.glob("*.py")]
+        where = f"{instance.source}: {instance.name}.{instance.kind}.{instance.implementation}"
+        yield f"{where}.entrypoint is not a file name; write entrypoint: app.py"
+    elif not _is_installed(instance) and not any(_is_file(folder / entrypoint) for folder in _folders(instance, cwd)):
+        yield no_implementation(instance, cwd)
+
+
+def _folders(instance: Instance, cwd: Path) -> list[Path]:
+    name = instance.implementation
+    place = Path(instance.kind, name)
+    return [cwd / place, *in_package(place)] if Path(name).name == name else []
+
+
+def no_implementation(instance: Instance, cwd: Path) -> str:
+    """One line for a block whose implementation, or whose file in it, is nowhere, with the nearest name."""
+    where = f"{instance.source}: {instance.name}.{instance.kind}"
+    beside = [file.name for folder in _folders(instance, cwd) for file in folder.glob("*.py")]
     if beside:
+        entrypoint = str(instance.settings.get("entrypoint") or "app.py")
         guess = hint(entrypoint, beside) or "; name one with entrypoint"
-        yield f'{where}.{instance.implementation}: no file "{entrypoint}" in its folder{guess}'
-        return
+        return f'{where}.{instance.implementation}: no file "{entrypoint}" in its folder{guess}'
     existing = [name for root in (cwd, PACKAGE) for name in implementations(instance.kind, root)]
     existing += installed_names() if instance.kind == RESOURCES else []
     looked = f"no folder {instance.kind}/{instance.implementation}/ in {cwd} or in the velodrome package"
     guess = hint(instance.implementation, existing) or "; make one with an app.py, or give the block a url"
-    yield f'{where}: unknown implementation "{instance.implementation}": {looked}{guess}'
+    return f'{where}: unknown implementation "{instance.implementation}": {looked}{guess}'
 
 
 def _is_installed(instance: Instance) -> bool:

@@ -69,7 +69,7 @@ class Inline(Executor):
         """Give up what is in flight."""
         await self._outage.aclose()
         await give_up(self._tasks)
-        await scope.settle()
+        await scope.finish_tasks()
 
     async def _run(self, job: Job) -> None:
         """Run one attempt until it reached its servers; nothing if the run stops before."""

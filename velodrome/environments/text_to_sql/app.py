@@ -9,7 +9,7 @@ from velodrome.environments.text_to_sql.database import Database, QueryLimits, R
 from velodrome.environments.text_to_sql.worker import QueryComparison, QueryWorker
 from velodrome.errors import RolloutError, TaskError, ToolError, VerifyError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.code_workers import WorkerEnded, make_copy
+from velodrome.resources_servers.code_workers import WorkerEnded
 from velodrome.resources_servers.environment import Environment, tool
 from velodrome.resources_servers.stated import need
 from velodrome.settings.component import Field
@@ -38,7 +38,7 @@ class TextToSql(Environment):
         self._limits = QueryLimits(
             self.query_instructions, self.query_rows, self.query_bytes, memory_mb=self.query_memory_mb
         )
-        self._worker = make_copy(QueryWorker, {"limits": self._limits})
+        self._queries = self.workers_for(QueryWorker, {"limits": self._limits})
 
     async def seed_session(self, task: Json) -> Json:
         """The task, whose rows the model may look at."""
@@ -77,9 +77,14 @@ class TextToSql(Environment):
     async def _ask(self, kind: type[RolloutError], method: str, *arguments: Any) -> Any:
         """What `QueryWorker` gives, in a process that ends with this call if it takes too long."""
         try:
-            return await self._here(self._worker).ask(method, arguments, self.query_wall_s)
+            return await self._queries.ask(method, arguments, self.query_wall_s)
         except (NoAnswer, WorkerEnded) as error:
             raise kind(f"the query gave no result: {error}") from error
+
+    async def aclose(self) -> None:
+        """End the processes too."""
+        await super().aclose()
+        await self._queries.aclose()
 
     @classmethod
     def example_settings(cls) -> Json:

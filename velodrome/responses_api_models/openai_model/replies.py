@@ -58,7 +58,7 @@ READ: dict[str, Callable[[http.Reply], Json]] = {"responses": response_in, "chat
 
 
 def read_late(endpoint: str, reply: http.Reply) -> Json:
-    """The answer in a reply that is not asked for again."""
+    """The answer in a reply that cannot be requested again."""
     try:
         return READ[endpoint](reply)
     except http.Unusable as error:
@@ -105,7 +105,7 @@ async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json,
 
 
 def _flaw(event: Json) -> str | None:
-    """What is wrong with an item that begins, or with the whole answer at its end."""
+    """The problem with an item that begins, or with the whole answer at its end; None if there is none."""
     kind = event.get("type")
     if kind in ENDS:
         return answer_flaw(event.get("response"))

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.context import seeded
 from velodrome.contracts import Answering, Json, prompt_text
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted
@@ -25,7 +26,6 @@ from velodrome.records.jsonl import read_lines
 from velodrome.records.response_fields import complete_items
 from velodrome.records.turns import Turn, model_turn, parse
 from velodrome.responses_api_models.scripted_model.faults import Fault
-from velodrome.seeds import seeded
 from velodrome.settings.component import Component, Field
 
 Answer = str | Json

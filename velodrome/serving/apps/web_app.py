@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from velodrome import http, seeds
+from velodrome import context, http
 from velodrome.contracts import Json
 from velodrome.errors import RolloutError, TaskError, VelodromeError
 from velodrome.serving import wire
@@ -36,7 +36,6 @@ from velodrome.serving.apps.routes import (
     limit,
 )
 from velodrome.settings import mask_text
-from velodrome.timing import trace
 from velodrome.timing.exposition import PATH as METRICS
 from velodrome.timing.spans import Span, put, root
 
@@ -48,7 +47,8 @@ _FAULT = 500
 _NOT_ALLOWED, _NOT_JSON = 405, 415
 _BUSY = 0.5  # of a core: below that a process bounds nothing
 _MOST_LOGGED = 200
-_SEED, _SPANS = seeds.HEADER.encode(), wire.SPANS.encode()
+_TRACE, _SEED = context.TRACE_HEADER.encode(), context.SEED_HEADER.encode()
+_SPANS = wire.SPANS.encode()
 _logged: set[str] = set()  # lines at fault that are in the log
 
 
@@ -145,7 +145,7 @@ class Guard:
             if refusal is None:
                 headers = dict(scope["headers"])
                 try:
-                    with trace.Trace(_text(headers, b"traceparent")), seeds.RolloutSeed(_text(headers, _SEED)):
+                    with context.RolloutContext(trace=_text(headers, _TRACE), seed=_text(headers, _SEED)):
                         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
                         if direct is None:
                             await self._app(scope, receive, noted)
@@ -230,7 +230,8 @@ def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CO
     name = f"@{server}"
 
     def worth_sending(tree: Span) -> bool:
-        return bool(always or tree.children or tree.counts or trace.recorded())
+        rollout = context.current()
+        return bool(always or tree.children or tree.counts or (rollout is not None and rollout.sampled))
 
     async def handler(request: Request) -> Response:
         with root(name) as tree:

@@ -99,11 +99,11 @@ async def serve(brief: Brief, secrets: frozenset[str], channel: ParentChannel) -
     """Make the component and its app, answer on both sockets until SIGTERM, and close what was made."""
     from starlette.middleware.cors import CORSMiddleware
 
-    from velodrome import http
+    from velodrome import http, scope
     from velodrome.serving.web_server import WebServer
 
     options = brief.options
-    http.configure(limit=options.max_connections, limit_per_host=options.max_connections_per_host)
+    scope.connections = scope.PoolLimits(options.max_connections, options.max_connections_per_host)
     profile = _profile(brief)
     sockets = _sockets(brief)
     async with contextlib.AsyncExitStack() as closing:

@@ -80,26 +80,3 @@ print(within_cpu(7200, lambda: resource.getrlimit(resource.RLIMIT_CPU)), resourc
     assert done.stdout == "(3600, 3600) (3000, 3600)\n", done.stderr
     with pytest.raises(InputError, match="verify_cpu_s"):  # no timer takes it, and every answer would earn 0
         ReasoningGym(verify_cpu_s=1e30)
-
-
-@pytest.mark.slow
-def test_a_process_of_math_verify_is_ended_by_the_kernel_whatever_its_code_swallows():
-    code = """
-import asyncio
-from velodrome.resources_servers.math_with_judge import library
-
-def compare(expected, text):
-    while expected == "hard":
-        try:
-            sum(iter(int, 1))
-        except BaseException:
-            pass
-
-library.compare = compare
-one = library.LibraryProcess(0.05)
-asyncio.run(one.check("", "easy", ""))
-print("checked", flush=True)
-asyncio.run(one.check("", "hard", ""))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("checked\n", -signal.SIGPROF), done.stderr
