@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import orjson
 
-from velodrome.errors import InputError
 from velodrome.index.answer_types import ANY, STATES
 from velodrome.index.columns import Column, Columns, Mask, has_id
-from velodrome.index.database import searchable
 from velodrome.index.fields import EDGE, LONGEST_TEXT
 from velodrome.index.outside import TextValues
 from velodrome.index.query import Compared, Matched, Query, Term, Words, as_number
@@ -36,8 +34,6 @@ _LISTS = 8  # of entries with a word
 def matching(columns: Columns, query: Query) -> Mask:
     """The entries a filter allows."""
     query.check(columns.names)
-    if query.words and not searchable(columns.connection):
-        raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
     mask = np.ones(len(columns), bool)
     for term in query.terms:
         mask &= _condition(columns, term)

@@ -19,15 +19,14 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 13
+VERSION = 14
 BUSY_S = 30.0
 
-# A prompt that an earlier row of a batch has is stored as that row's number.
 _TABLES = """
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER,
-    key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
+    key TEXT, prompt TEXT, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
 );
 CREATE INDEX entry_key ON entry (key);
 CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT, text INTEGER, UNIQUE (name, text));
@@ -170,23 +169,17 @@ def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             connection.execute(statement)
-    if search and searchable(connection):
+    if search:
         connection.execute(_SEARCH)
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 
-def searchable(connection: sqlite3.Connection) -> bool:
-    """Whether this SQLite has full-text search."""
-    return ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
-
-
 def has_search(connection: sqlite3.Connection) -> bool:
-    """Whether the index has what words are looked up in, or cannot have it."""
-    made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone()
-    return made is not None or not searchable(connection)
+    """Whether the index has what words are looked up in."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
 
-def is_busy(error: sqlite3.DatabaseError) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another process has the index file locked."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

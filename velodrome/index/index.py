@@ -94,15 +94,15 @@ class Index:
         self._problem: str | None = None
         self._rebuilt_at = self._read(read_progress).rebuilt_at
 
-    def refresh(self, budget_s: float | None = None, *, stopped: Callable[[], bool] = lambda: False) -> State:
+    def refresh(self, budget_s: float | None = None, *, patience_s: float = _PATIENCE_S) -> State:
         """Read on from where the index ends.
 
-        With a budget it returns within about that time and continues at the next call. `stopped` ends it early.
+        With a budget it returns within about that time and continues at the next call; what another thread is reading
+        just now is waited for no longer than `patience_s`.
         """
-        patience_s = -1 if budget_s is None else max(0.0, min(budget_s, _PATIENCE_S))
-        if self._building.acquire(timeout=patience_s):
+        if self._building.acquire(timeout=-1 if budget_s is None else max(0.0, min(budget_s, patience_s))):
             try:
-                self._build(budget_s, stopped)
+                self._build(budget_s)
             finally:
                 self._building.release()
         return self.state
@@ -167,19 +167,11 @@ class Index:
         """One entry; a number that does not exist is an `InputError`."""
         entries = self.entries([number])
         if not entries and not self.state.complete:  # it may be read again just now
-            self._catch_up()
+            self.refresh(_REBUILD_S, patience_s=_REBUILD_S)
             entries = self.entries([number])
         if not entries:
             raise self._missing(number)
         return entries[0]
-
-    def _catch_up(self) -> None:
-        """Read on for a while, after another thread that does so."""
-        if self._building.acquire(timeout=_REBUILD_S):
-            try:
-                self._build(_REBUILD_S, lambda: False)
-            finally:
-                self._building.release()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """These entries, in this order; one that does not exist is left out."""
@@ -203,7 +195,7 @@ class Index:
             with closing(open_lines(self._files[file])) as source:
                 if row is not None and source.change(known.marks[file], known.places[file]) is None:
                     return source.line_at(*row)
-            self._catch_up()
+            self.refresh(_REBUILD_S, patience_s=_REBUILD_S)
         if row is None:
             raise self._missing(number)
         raise InputError(f"{self.rollouts}: changed since it was indexed; it is being read again")
@@ -299,42 +291,33 @@ class Index:
         try:
             with database.snapshot(self.path) as connection:
                 return answer(connection)
-        except FileNotFoundError:
-            self._rebuild(None)
-        except sqlite3.DatabaseError as error:
+        except (FileNotFoundError, sqlite3.DatabaseError) as error:
             if database.is_busy(error):
                 raise
-            self._rebuild(error)
+            with self._building:
+                self._discard(error)
+                self._build(_REBUILD_S)
         with database.snapshot(self.path) as connection:
             return answer(connection)
 
-    def _rebuild(self, error: sqlite3.DatabaseError | None) -> None:
-        """Delete an index that cannot be read, or one that is gone, and begin a new one."""
-        with self._building:
-            self._discard(error)
-            self._build(_REBUILD_S, lambda: False)
-
-    def _discard(self, error: sqlite3.DatabaseError | None) -> None:
-        self._discarded = "the index file was gone" if error is None else database.unusable(error)
-        if error is not None:
+    def _discard(self, error: Exception) -> None:
+        """Delete an index that cannot be read, or is gone, and begin a new one."""
+        self._discarded = "the index file was gone" if isinstance(error, OSError) else database.unusable(error)
+        if not isinstance(error, OSError):
             database.discard(self.path)
         database.prepare(self.path, search=self._search)
 
-    def _build(self, budget_s: float | None, stopped: Callable[[], bool]) -> None:
-        for _ in range(3):
-            try:
-                if not self.path.exists():
-                    self._discard(None)
-                before = self.path.stat().st_ino
-                self._builder.run(budget_s, stopped)
-                self._problem = None
-                if stopped() or (self.path.exists() and self.path.stat().st_ino == before):
-                    return  # else another process put a new index in its place
-            except sqlite3.OperationalError as error:
-                self._problem = f"{self.path}: cannot be written: {error}"
-                return
-            except sqlite3.DatabaseError as error:
-                self._discard(error)
+    def _build(self, budget_s: float | None) -> None:
+        try:
+            if not self.path.exists():
+                self._discard(FileNotFoundError(self.path))
+            self._builder.run(budget_s)
+            self._problem = None
+        except sqlite3.OperationalError as error:
+            self._problem = f"{self.path}: cannot be written: {error}"
+        except sqlite3.DatabaseError as error:
+            self._discard(error)
+            self._builder.run(budget_s)
 
     def _state(self, connection: sqlite3.Connection) -> State:
         progress = read_progress(connection)

@@ -62,7 +62,6 @@ class ParsedLines:
 def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
     """Parse lines of a rollouts file, or of a failures file. Blank ones count nowhere."""
     parsed = ParsedLines()
-    prompts: dict[str, int] = {}
     readers = [each.read for each in FIELDS]
     for line, offset, within, text in lines:
         row = _object(parsed, line, offset, within, text)
@@ -75,10 +74,9 @@ def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
         key, task = _names(parsed, facts)
         number = line + FAILED if failed else line
         prompt, answer = _start(facts.prompt), _end(facts.answer)
-        first = number if failed else prompts.setdefault(prompt, number)
         values, extra = [read(facts) for read in readers], extra_numbers(facts)
         numbers = orjson.dumps([values, extra]).decode()
-        entry = (number, offset, within, len(text), key, prompt if first == number else first, answer, numbers)
+        entry = (number, offset, within, len(text), key, prompt, answer, numbers)
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
         searched = _searched(facts) if search else None

@@ -19,7 +19,6 @@ from velodrome.records.mending import HOSTILE
 from velodrome.viewer.content.attached import checked_image, host, safe_address
 from velodrome.viewer.content.formula import ENDS, add_formulas, formula
 from velodrome.viewer.content.highlighting import coloured
-from velodrome.viewer.content.written_links import honest, link_start
 from velodrome.viewer.parts.safe_text import attribute, scrolling, visible
 
 MOST_TEXT = 40_000  # characters
@@ -51,6 +50,7 @@ _ELEMENTS = {
 }  # fmt: skip
 _PLAIN = frozenset(("paragraph_open", "paragraph_close", "inline"))
 _PLAIN_INLINE = frozenset(("text", "softbreak"))
+_ADDRESS_LIKE = re.compile(r"://|\w\.\w{2,}|@")
 _PRICE = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2,}(?![^\s]*[\\^_{])")  # `$5 and 6$` is not a formula
 
 
@@ -149,7 +149,7 @@ class _Writer:
         address = self._linked(target)
         if address is None:
             return f"{inside} ({visible(' '.join(filter(None, (target, title))))})"
-        return f"{link_start(address, title)}{inside}</a>{honest(said, address)}"
+        return f"{_link_start(address, title)}{inside}</a>{_honest(said, address)}"
 
     def _image_name(self, token: Token) -> str:
         return str(visible(f"{token.content or 'image'} ({str(token.attrs.get('src', ''))[:200]})"))
@@ -164,7 +164,7 @@ class _Writer:
         if address is None:
             return str(visible(f"![{label}]({target} {title})"))
         where = f'<span class="host">(image at {visible(host(address)[:200])})</span>'
-        return f"{link_start(address, title)}{visible(label or 'image')}</a> {where}"
+        return f"{_link_start(address, title)}{visible(label or 'image')}</a> {where}"
 
     def _text(self, text: str) -> str:
         """Words, with the bare addresses among them as links."""
@@ -172,7 +172,7 @@ class _Writer:
         for match in _BARE.finditer(text):
             address = self._linked(match.group())
             if address is not None:
-                shown = f"{link_start(address)}{visible(address)}</a>{honest(address, address)}"
+                shown = f"{_link_start(address)}{visible(address)}</a>{_honest(address, address)}"
                 parts += [str(visible(text[at : match.start()])), shown]
                 at = match.end()
         return "".join((*parts, visible(text[at:])))
@@ -226,3 +226,18 @@ def _code_block(text: str, info: str) -> str:
     named = f'<span class="language">{visible(info.strip()[:100])}</span>' if info.strip() else ""
     label = f"Code, {attribute(language, 40)}" if language else "Code"
     return f'<div class="code-block">{named}{scrolling(label, text, "pre")}<code>{shown}</code></pre></div>\n'
+
+
+def _link_start(address: str, title: str = "") -> str:
+    """The opening tag of a link to a safe address."""
+    more = f' title="{escape(attribute(title))}"' if title else ""
+    return f'<a href="{escape(address)}" rel="noreferrer noopener"{more}>'
+
+
+def _honest(text: str, address: str) -> str:
+    """Where a link leads, if its text looks as if it led elsewhere; markup to stand beside it."""
+    own = host(address).lower()
+    said = re.sub(r"^(https?://|mailto:)", "", text.strip().lower())
+    if not _ADDRESS_LIKE.search(text) or re.match(re.escape(own) + r"($|[/?#:])", said):
+        return ""
+    return f' <span class="host">({visible(host(address)[:200])})</span>'

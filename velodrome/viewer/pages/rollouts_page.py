@@ -10,7 +10,7 @@ from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.parts.list_columns import TEXTS, ListColumn, cells, choices, chosen_columns
+from velodrome.viewer.parts.list_columns import ListColumn, cells, choices, chosen_columns
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -100,12 +100,11 @@ def _tally(count: int, query: Query) -> str:
 
 
 def _heading(column: ListColumn, links: Links, q: str, sort: Sort) -> Column:
-    """A column with the way to sort by it; numbers begin with the largest."""
+    """A column; one of numbers with the way to sort by it, the largest first."""
     order = order_by(sort, column.field)
-    ways = (column.field, f"-{column.field}")
-    first, then = ways if column.kind == "text" else ways[::-1]
-    href = links.rollouts(q=q, sort=then if order and str(sort) == first else first)
-    return Column(column.label, column.kind, None if column.name in TEXTS else href, order)
+    falling = f"-{column.field}"
+    href = links.rollouts(q=q, sort=column.field if str(sort) == falling else falling)
+    return Column(column.label, column.kind, None if column.kind in ("text", "full") else href, order)
 
 
 def _linked(columns: Sequence[ListColumn]) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from velodrome.errors import InputError
 from velodrome.index import Index
 from velodrome.index.fields import OWN_NAMES
 from velodrome.index.pictures import (
@@ -92,15 +91,12 @@ class RunCharts:
 def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
     """All of them."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
-    pictures = source.soon("pictures", run_pictures, patience_s=patience_s)
+    pictures: RunPictures | None = source.soon("pictures", run_pictures, patience_s=patience_s).value
     if pictures is None:
         return RunCharts(waiting=True)
     by = by or pictures.first_field
-    problem, groups = "", None
-    try:
-        groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s) if by else []
-    except InputError as error:
-        problem = error.problems[0]
+    answer = source.soon(("by", by), partial(_groups, by), patience_s=patience_s)
+    groups, problem = answer.value, answer.error or ""
     rewards = pictures.rewards
     charts = [
         ("Reward", "", distribution(rewards.rewards, rewards.summary.mean, links)),

@@ -9,8 +9,9 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort
+from velodrome.index.pictures import quoted
 from velodrome.index.query import typed
-from velodrome.viewer.pages.links import Address, Links, quoted
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
@@ -46,7 +47,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "note": page.note,
         "rows": page.entries,
         "columns": _columns(links, q, sort, filtered=bool(query.terms)),
-        "matches": lambda task: links.rollouts(q=f"{q} task={typed(quoted(task))}"),
+        "matches": lambda task: links.rollouts(q=f"{q} task={quoted(task)}"),
         "previous": links.tasks(**here, since=page.previous) if page.previous is not None else None,
         "next": links.tasks(**here, since=page.next) if page.next else None,
     }

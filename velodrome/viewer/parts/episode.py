@@ -7,7 +7,7 @@ no text but the names of actions: colours are `#rrggbb`, and pictures use letter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeGuard
 
@@ -76,17 +76,6 @@ class Pictures:
     colours: list[str]
     marks: list[str]
     frames: list[Frame]
-
-    def drawn(self) -> Iterator[tuple[int, list[str]]]:
-        """The width and the cells of each picture, whole."""
-        width, cells = 1, [""]
-        for what, letters in self.frames:
-            if isinstance(what, int):
-                width, cells = what, list(letters)
-            else:
-                for at, letter in zip(what, letters, strict=True):
-                    cells[at] = letter
-            yield width, cells
 
 
 @dataclass(frozen=True, slots=True)

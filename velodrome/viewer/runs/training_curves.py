@@ -1,6 +1,6 @@
-"""The curves of training runs, for the chart kit: values over agent steps, thinned to what a page can show.
+"""The curves of training runs, for the chart kit: values over agent steps.
 
-A line is the mean of some epochs per point. Evaluations are points with their standard error, greedy ones apart from
+Evaluations are points with their standard error, greedy ones apart from
 sampled ones.
 """
 
@@ -19,8 +19,6 @@ from velodrome.viewer.runs.training_run import TrainingData
 Json = dict[str, Any]
 Points = list[tuple[int, float]]
 
-MOST_POINTS = 300  # of a line
-MOST_MARKS = 200  # evaluations in one picture
 MOST_PICTURES = 100  # of numbers that are not ours
 _LONGEST_TITLE = 120
 _OWN = {  # fields of an epoch that are drawn first, with their titles
@@ -82,15 +80,6 @@ def column(lines: Sequence[Json], name: str) -> Points:
     return [(line["step"], line[name]) for line in lines if is_number(line.get(name))]
 
 
-def thinned(points: Points) -> Points:
-    """At most `MOST_POINTS` points, each the mean of its neighbours."""
-    every = -(-len(points) // MOST_POINTS)
-    if every <= 1:
-        return points
-    groups = [points[at : at + every] for at in range(0, len(points), every)]
-    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
-
-
 def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, float]]:
     """The evaluations of one kind: step, mean return, standard error."""
     found = []
@@ -99,8 +88,7 @@ def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, fl
         if bool(value.get("greedy")) is greedy and is_number(value.get("mean_return")):
             error = value.get("standard_error")
             found.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
-    every = -(-len(found) // MOST_MARKS) or 1
-    return [*found[:-1:every], *found[-1:]]
+    return found
 
 
 def phases(run: TrainingData) -> list[tuple[str, int, int]]:
@@ -191,7 +179,7 @@ def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]
         if made:
             yield made
     for name, title in titles(runs).items():
-        curves = [Curve(label, thinned(column(run.epochs, name))) for label, run in zip(labels, runs, strict=True)]
+        curves = [Curve(label, column(run.epochs, name)) for label, run in zip(labels, runs, strict=True)]
         made = picture(title, curves, last, bands)
         if made:
             yield made
