@@ -146,12 +146,3 @@ def test_a_budget_is_kept_and_the_next_call_goes_on(tmp_path: Path, opened: Open
     assert calls > 3
     assert counts(index.state) == (100, 0, 0)
     assert keys(index) == [f"a/{repeat}" for repeat in range(100)]
-
-
-def test_an_index_without_the_search_gets_it_when_words_are_searched(tmp_path: Path, opened: OpenIndex):
-    path = write(tmp_path / "r.jsonl", [rollout("a", answer="quick"), rollout("b")])
-    plain = opened(path, search=False)
-    plain.refresh()
-    assert keys(plain, "reward=1") == ["a/0", "b/0"]
-    index = opened(path)
-    assert (index.refresh().rebuilt, keys(index, "quick"), keys(plain)) == (None, ["a/0"], ["a/0", "b/0"])

@@ -109,7 +109,7 @@ class Builder:
                             progress = read_progress(db)
                             if progress.places[file] != start:  # another process read some of it
                                 break
-                            parsed = parse(lines, failed=file == FAILURES, search=database.has_search(db))
+                            parsed = parse(lines, failed=file == FAILURES)
                             _add(db, parsed, progress, file, path.name)
                             progress.places[file], progress.marks[file] = end, source.mark(end)
                             _write_progress(db, progress)
@@ -136,7 +136,7 @@ class Builder:
         self.complete_size = -1
         with database.transaction(db, waiting=pause):
             if read_progress(db) == known:  # no other process did so before
-                database.make_empty(db, search=database.has_search(db))
+                database.make_empty(db)
                 why = f"{self._files[file].name}: {why}; read again from the start"
                 _write_progress(db, ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
         return self._start(db, file, pause, change)
@@ -208,9 +208,7 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
     ids = zip(whole["state"], whole["task"], texts["agent"], texts["outcome"], strict=True)
     entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
     connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
-    searched = [(row.entry[0], *row.searched) for row in rows if row.searched]
-    if searched:
-        connection.executemany(_ADD_TEXTS, searched)
+    connection.executemany(_ADD_TEXTS, ((row.entry[0], *row.searched) for row in rows))
 
 
 def _ids(connection: sqlite3.Connection, table: str, within: tuple[int, ...], names: Sequence[str]) -> list[int]:

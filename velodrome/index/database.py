@@ -35,11 +35,8 @@ CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE word (id INTEGER PRIMARY KEY, field INTEGER, name TEXT, UNIQUE (field, name));
 CREATE TABLE failure (number INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, message TEXT);
 CREATE INDEX failure_kind ON failure (boundary, pattern, number);
+CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61');
 """
-_SEARCH = (
-    "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61',"
-    " detail='full')"
-)
 
 
 def index_path(rollouts: Path) -> Path:
@@ -111,22 +108,16 @@ def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] |
     connection.execute("COMMIT")
 
 
-def prepare(path: Path, *, search: bool) -> str | None:
-    """Make sure there is an index file of this version, with the text search if it is needed.
-
-    Returns why an old one was deleted.
-    """
+def prepare(path: Path) -> str | None:
+    """Make sure there is an index file of this version. Returns why an old one was deleted."""
     reason = None
     if path.exists():
         try:
             with closing(connect(path)) as connection:
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version == VERSION and (has_search(connection) or not search):
-                    return None
-                if version != VERSION and version:
-                    reason = f"the index was of version {version}, not {VERSION}"
-                elif version:
-                    discard(path)  # it has no text search
+            if version == VERSION:
+                return None
+            reason = f"the index was of version {version}, not {VERSION}" if version else None
         except sqlite3.DatabaseError as error:
             if is_busy(error):
                 raise
@@ -137,7 +128,7 @@ def prepare(path: Path, *, search: bool) -> str | None:
         _use_wal(connection)
         with transaction(connection):
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                make_empty(connection, search=search)
+                make_empty(connection)
     return reason
 
 
@@ -159,7 +150,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
+def make_empty(connection: sqlite3.Connection) -> None:
     """Replace all tables by empty ones, within an open transaction."""
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'search%' AND name NOT LIKE 'sqlite%'"
@@ -169,14 +160,7 @@ def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             connection.execute(statement)
-    if search:
-        connection.execute(_SEARCH)
     connection.execute(f"PRAGMA user_version={VERSION}")
-
-
-def has_search(connection: sqlite3.Connection) -> bool:
-    """Whether the index has what words are looked up in."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
 
 
 def is_busy(error: Exception) -> bool:

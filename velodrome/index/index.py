@@ -38,11 +38,11 @@ from velodrome.index.builder import FAILURES, KEPT, Builder, read_progress
 from velodrome.index.columns import Columns, Mask, field_names
 from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, FieldNames
+from velodrome.index.judgements import Judgements, notes_file
 from velodrome.index.lines import open_lines
 from velodrome.index.outside import FinishedEntries, JudgedEntries, NotYet, OutsideField, OutsideValues
 from velodrome.index.query import Matched, Query, Sort
 from velodrome.records.jsonl import loads
-from velodrome.records.judgements import Judgements, notes_file
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -63,8 +63,7 @@ _FINISHED = (
 class Index:
     """What is in a rollouts file. Safe to use from several threads, and by several processes at once.
 
-    `outside` are fields that are not in the file, `judged` adds those of people's judgement. Without `search` a new
-    index has no words to search for and is made in a third of the time.
+    `outside` are fields that are not in the file, `judged` adds those of people's judgement.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Index:
         *,
         outside: Sequence[OutsideField] = (),
         judged: bool = False,
-        search: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not rollouts.exists():
@@ -82,14 +80,13 @@ class Index:
         self.rollouts = rollouts
         self.path = database.index_path(rollouts)
         self._files = {KEPT: rollouts, FAILURES: beside(rollouts, "failures.jsonl")}
-        self._search = search
         self._clock = clock
         self.judgements = Judgements(notes_file(rollouts))
         self.judged = JudgedEntries(self.judgements, self._finished)
         self._word_lists: dict[Hashable, Mask] = {}
         self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
         self._building = threading.RLock()
-        self._discarded = database.prepare(self.path, search=search)
+        self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
         self._problem: str | None = None
         self._rebuilt_at = self._read(read_progress).rebuilt_at
@@ -305,7 +302,7 @@ class Index:
         self._discarded = "the index file was gone" if isinstance(error, OSError) else database.unusable(error)
         if not isinstance(error, OSError):
             database.discard(self.path)
-        database.prepare(self.path, search=self._search)
+        database.prepare(self.path)
 
     def _build(self, budget_s: float | None) -> None:
         try:
@@ -360,7 +357,7 @@ def matching_lines(
     built or brought up to date first; lines are read one by one on demand. `outside` are further fields.
     """
     query, order = Query.parse(where), Sort.parse(sort)
-    index = Index(path, judged=True, outside=outside, search=bool(query.words))
+    index = Index(path, judged=True, outside=outside)
     index.refresh()
     for entry in index.select(query, order):
         if entry.state != FAILED_STATE:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.index.fields import FieldNames
-from velodrome.records.judgements import Judgement, Judgements
+from velodrome.index.judgements import Judgement, Judgements
 
 TextValues = Mapping[str, Sequence[int] | NDArray[np.int64]]  # each text, and the entries that have it, by number
 NumberValues = Mapping[int, float]  # of each entry that has one, by number

@@ -41,7 +41,7 @@ class ParsedRow(NamedTuple):
     extra: dict[str, float]
     texts: dict[str, str]  # as columns store them
     error: str  # of failures alone: "boundary: message"
-    searched: tuple[str, str, str, str] | None  # prompt, answers, reasoning, tools
+    searched: tuple[str, str, str, str]  # prompt, answers, reasoning, tools
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class ParsedLines:
         self.notes.add(f"{line}: {what}")
 
 
-def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
+def parse(lines: Iterable[Line], *, failed: bool) -> ParsedLines:
     """Parse lines of a rollouts file, or of a failures file. Blank ones count nowhere."""
     parsed = ParsedLines()
     readers = [each.read for each in FIELDS]
@@ -79,7 +79,7 @@ def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
         entry = (number, offset, within, len(text), key, prompt, answer, numbers)
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
-        searched = _searched(facts) if search else None
+        searched = _searched(facts)
         parsed.rows.append(ParsedRow(entry, key, task, state, values, extra, row_texts(facts), error, searched))
     return parsed
 

@@ -17,9 +17,9 @@ from typing import Any
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, State
 from velodrome.index.check_field import FoundLines, check_field, found_lines
+from velodrome.index.judgements import Judgements
 from velodrome.index.lines import GONE
 from velodrome.index.outside import NotYet
-from velodrome.records.judgements import Judgements
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem
