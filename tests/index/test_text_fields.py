@@ -96,7 +96,7 @@ def test_long_texts_are_found_by_their_start(index_of: OpenIndex):
     assert len(index.values([1], ["passage"])[1]["passage"]) == LONGEST_TEXT
 
 
-TAGS = OutsideField("tag", "text", lambda _: {"zebra": [1, 2], "apple": [2, 3]})
+TAGS = OutsideField("tag", "text", lambda: {"zebra": [1, 2], "apple": [2, 3]})
 ROWS = [
     rollout("b", 1, kind="math", agent="y"),
     rollout("c", 0, agent="x"),

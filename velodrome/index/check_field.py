@@ -50,7 +50,7 @@ def check_field(
     values: Callable[[], FoundLines], version: Callable[[], Hashable], note: Callable[[], str | None] = lambda: None
 ) -> OutsideField:
     """The field, from what checks found."""
-    return OutsideField(FIELD, "text", lambda numbers_of: values(), version, note, choices=tuple(CHECKS))
+    return OutsideField(FIELD, "text", values, version, note, choices=tuple(CHECKS))
 
 
 def file_checks(path: Path) -> OutsideField:

@@ -31,7 +31,6 @@ from velodrome.index.answer_types import (
     Repeats,
     Spread,
     State,
-    TaskCounts,
     TaskSummary,
 )
 from velodrome.index.builder import FAILURES, KEPT, Builder, read_progress
@@ -84,7 +83,7 @@ class Index:
         self.judgements = Judgements(notes_file(rollouts))
         self.judged = JudgedEntries(self.judgements, self._finished)
         self._word_lists: dict[Hashable, Mask] = {}
-        self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
+        self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())])
         self._building = threading.RLock()
         self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
@@ -203,15 +202,6 @@ class Index:
         number: int | None = self._read(lambda connection: connection.execute(first, (key,)).fetchone()[0])
         return number
 
-    def numbers_of(self, keys: Iterable[str]) -> dict[str, int]:
-        """The number of the first entry with each of these keys; a key that no entry has is left out."""
-        first = (
-            "SELECT e.key, min(e.number) FROM json_each(?) wanted CROSS JOIN entry e ON e.key = wanted.value"
-            " GROUP BY e.key"
-        )
-        wanted = orjson.dumps(list(keys)).decode()
-        return self._read(lambda connection: dict(connection.execute(first, (wanted,)).fetchall()))
-
     def _finished(self, keys: Iterable[str]) -> FinishedEntries:
         """Every entry with one of these keys, and when it finished."""
         wanted = orjson.dumps(list(keys)).decode()
@@ -231,10 +221,6 @@ class Index:
             return replace(page, note=self._note(query))
 
         return self._listed(answer)
-
-    def count_tasks(self) -> TaskCounts:
-        """How many tasks there are that metrics do not count."""
-        return self._query(lists.count_tasks)
 
     def failures(self) -> list[FailureGroup]:
         """Kinds of failures, the most frequent first."""
@@ -258,7 +244,7 @@ class Index:
             db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, value))
 
     def picture(self, draw: Callable[[Columns], T]) -> T:
-        """What a function of `pictures` makes of the columns."""
+        """What a function of `lists` or `pictures` makes of the columns."""
         return self._query(draw)
 
     def outside_versions(self) -> Hashable:

@@ -9,6 +9,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort
+from velodrome.index.lists import count_tasks
 from velodrome.index.pictures import quoted
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Address, Links
@@ -56,7 +57,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
 def _tally(index: Index, query: Query, total: int) -> str:
     if query.terms:
         return f"{many(total, 'task')} {'has' if total == 1 else 'have'} a matching rollout"
-    count = index.count_tasks()
+    count = index.picture(count_tasks)
     others = [f"{count.only_failed:,} with failed attempts alone"] if count.only_failed else []
     others += [f"{many(count.without_key, 'rollout')} without a task in the key"] if count.without_key else []
     tasks, counted = many(total, "task"), total - count.only_failed - count.without_key
