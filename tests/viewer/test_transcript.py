@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from velodrome.timing.invisible import plain
 from velodrome.viewer.transcript import transcript
 
 CALL = {"id": "c", "name": "calculator", "arguments": '{"expression": "240*0.15"}'}
@@ -64,16 +63,6 @@ def test_what_a_row_may_lack_or_say_of_itself_is_shown():
     assert transcript(row) == "─── a rollout\n[refusal]\n  No.\n[score]\n  reward: deferred (velo verify gives it)"
     response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "content": "half"}
     assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
-
-
-def test_control_characters_and_turned_text_are_shown_as_escapes_and_endless_text_is_cut():
-    hostile = "\x1b[2J\x07\x00\x9b31m\x7f\r\u202eevil\u200b\ufeff\U000e0041\ttab\nline"
-    assert plain(hostile) == (
-        "\\u001b[2J\\u0007\\u0000\\u009b31m\\u007f\\u000d\\u202eevil\\u200b\\ufeff\\U000e0041\ttab\nline"
-    )
-    assert plain("a\r\nb") == "a\nb"
-    assert plain("\U0001f469\u200d\U0001f680") == "\U0001f469\u200d\U0001f680"  # it joins letters
-    assert plain("x" * 5000) == "x" * 4000 + "… (1000 more characters)"
 
 
 def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
