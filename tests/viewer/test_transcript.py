@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from velodrome.timing.invisible import plain
 from velodrome.viewer.transcript import transcript
 
 CALL = {"id": "c", "name": "calculator", "arguments": '{"expression": "240*0.15"}'}
@@ -63,6 +64,11 @@ def test_what_a_row_may_lack_or_say_of_itself_is_shown():
     assert transcript(row) == "─── a rollout\n[refusal]\n  No.\n[score]\n  reward: deferred (velo verify gives it)"
     response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "content": "half"}
     assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
+
+
+def test_control_characters_are_escapes_and_endless_text_is_cut():
+    assert plain("\x1b[2J\u202eevil\r\nline\ttab") == "\\u001b[2J\\u202eevil\nline\ttab"
+    assert plain("x" * 5000) == "x" * 4000 + "… (1000 more characters)"
 
 
 def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
