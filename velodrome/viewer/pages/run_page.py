@@ -10,7 +10,8 @@ from math import isfinite
 from typing import Any
 
 from velodrome.index import Index, State
-from velodrome.index.pictures import Interval, RewardSummary, quoted
+from velodrome.index.pictures import RewardSummary, quoted
+from velodrome.stats.intervals import Interval
 from velodrome.timing.figures import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Address, Links
