@@ -83,8 +83,8 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
     if term.field in _PLACES:
         table, column, rows = _PLACES[term.field]
         test, values_ = _test(term, column, term.value)
-        found = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
-        ids = orjson.loads(columns.connection.execute(found, values_).fetchone()[0])
+        query = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
+        ids = orjson.loads(columns.connection.execute(query, values_).fetchone()[0])
         return has_id(columns["task"], ids) if term.field == "task" else columns.mask(ids)
     if not term.value:  # no text, or any
         empty: Mask = columns.ids(term.field) == 0

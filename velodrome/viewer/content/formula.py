@@ -75,10 +75,10 @@ def formula(latex: str, *, block: bool = False) -> Markup | None:
         tree = convert_to_element(latex, display="block" if block else "inline")
         if sum(1 for _ in tree.iter()) > _MOST_NODES:
             return None
-        made = _rebuilt(tree)
+        markup = _rebuilt(tree)
     except _FAILURES:
         return None
-    return Markup(made) if len(made) <= _MOST_GROWTH * len(latex) + 1_000 else None
+    return Markup(markup) if len(markup) <= _MOST_GROWTH * len(latex) + 1_000 else None
 
 
 def _depth(latex: str) -> int:

@@ -65,9 +65,9 @@ def rich_text(text: str) -> Markup | None:
         return None
     if _is_plain(tokens) or any(token.level > _MOST_NESTING - 10 for token in tokens):
         return None
-    made = "".join(_Writer().blocks(tokens))
+    markup = "".join(_Writer().blocks(tokens))
     most = min(MOST_MARKUP, 10_000 + MOST_GROWTH * len(text))
-    return Markup(f'<div class="rich">{made}</div>') if len(made) <= most else None
+    return Markup(f'<div class="rich">{markup}</div>') if len(markup) <= most else None
 
 
 @cache
@@ -214,10 +214,10 @@ def _formula(token: Token, *, block: bool) -> str:
     source = start + token.content + ENDS.get(start, start)
     if start == "$" and _PRICE.match(token.content):
         return str(visible(source))
-    made = formula(token.content.strip(), block=block)
-    if made is None:
+    markup = formula(token.content.strip(), block=block)
+    if markup is None:
         return f"<code>{visible(source)}</code>"
-    return f"{scrolling('Formula', source, 'span', 'formula')}{made}</span>" if block else made
+    return f"{scrolling('Formula', source, 'span', 'formula')}{markup}</span>" if block else markup
 
 
 def _code_block(text: str, info: str) -> str:

@@ -26,8 +26,8 @@ def tool_result(text: str) -> Markup | None:
     text = text.replace("\r\n", "\n")
     if len(text) > MOST_RESULT:
         return None
-    made = next((made for draw in (json_tree, terminal_colours, _diff, _table) if (made := draw(text))), None)
-    return made if made is not None and len(made) <= 10_000 + _MOST_GROWTH * len(text) else None
+    markup = next((made for draw in (json_tree, terminal_colours, _diff, _table) if (made := draw(text))), None)
+    return markup if markup is not None and len(markup) <= 10_000 + _MOST_GROWTH * len(text) else None
 
 
 def terminal_colours(text: str) -> Markup | None:

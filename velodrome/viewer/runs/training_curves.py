@@ -82,27 +82,27 @@ def column(lines: Sequence[Json], name: str) -> Points:
 
 def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, float]]:
     """The evaluations of one kind: step, mean return, standard error."""
-    found = []
+    result = []
     for line in run.evaluations:
         value = line["evaluation"]
         if bool(value.get("greedy")) is greedy and is_number(value.get("mean_return")):
             error = value.get("standard_error")
-            found.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
-    return found
+            result.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
+    return result
 
 
 def phases(run: TrainingData) -> list[tuple[str, int, int]]:
     """The phases: name, from which step on, up to which."""
-    found: list[tuple[str, int, int]] = []
+    result: list[tuple[str, int, int]] = []
     before = 0
     for line in run.epochs:
         name, step = str(line["phase"])[:40], line["step"]
-        if found and found[-1][0] == name:
-            found[-1] = (name, found[-1][1], step)
+        if result and result[-1][0] == name:
+            result[-1] = (name, result[-1][1], step)
         else:
-            found.append((name, before, step))
+            result.append((name, before, step))
         before = step
-    return found[:20]
+    return result[:20]
 
 
 def picture(title: str, curves: Sequence[Curve], last: int, bands: Sequence[tuple[str, int, int]] = ()) -> Json | None:
@@ -175,11 +175,11 @@ def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]
         marks = [
             Curve(label, [], evaluations(run, greedy=greedy), shape) for label, run in zip(labels, runs, strict=True)
         ]
-        made = picture(f"{title}: mean return", marks, last, bands)
-        if made:
-            yield made
+        chart = picture(f"{title}: mean return", marks, last, bands)
+        if chart:
+            yield chart
     for name, title in titles(runs).items():
         curves = [Curve(label, column(run.epochs, name)) for label, run in zip(labels, runs, strict=True)]
-        made = picture(title, curves, last, bands)
-        if made:
-            yield made
+        chart = picture(title, curves, last, bands)
+        if chart:
+            yield chart
