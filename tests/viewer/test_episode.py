@@ -13,8 +13,7 @@ from tests.support.drawn_markup import DATA as PIXEL
 from tests.support.parsed_page import Page
 from tests.support.viewing import ODD, TAGS
 from velodrome.viewer.parts.episode import (
-    ALPHABET,
-    MOST_CELLS,
+    MOST_COLOURS,
     MOST_LETTERS,
     MOST_STEPS,
     Episode,
@@ -37,16 +36,16 @@ SMALL: Json = {
     "palette": {".": "#eeeeee", "0": "#dd0000", "1": "#DD0000", "#": "#444444"},
     "frames": [["#.0", "#1."], {"at": [2, 1], "put": ".0"}],
 }
-TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(len(ALPHABET) + 1)}
+TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(MOST_COLOURS + 1)}
 
 
 def read(**changed: Any) -> Episode | str | None:
     return read_episode({"episode": {**SMALL, **changed}})
 
 
-def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
+def test_an_episode_is_read_with_its_pictures():
     colours = ["#eeeeee", "#dd0000", "#DD0000", "#444444"]
-    pictures = Pictures(".01#", colours, ["", "0", "1", ""], [(3, "DABDCA"), ([2, 1], "AB")])
+    pictures = Pictures([*".01#"], colours, ["", "0", "1", ""], [(3, "#.0#1."), ([2, 1], ".0")])
     columns = ([[0, 1], [1, 1]], [[0, 0], [1, 7]], [[0.0, 0.5], [1.0, 0]])
     assert read() == Episode(2, 2, "its time was over", ["noop", "north"], *columns, pictures, 2)
     ends = {"terminal": "it ended by the rules", "unfinished": "it was left before it ended", "<b>": "", 7: ""}
@@ -69,9 +68,7 @@ FLAWS: list[tuple[Json, str]] = [
     ({"frames": {"at": [], "put": ""}}, "frames: "),
     ({"frames": [{"at": [], "put": ""}] * 2}, "frame 1: "),
     ({"frames": [["#.0", "#1"]] * 2}, "frame 1: "),
-    ({"frames": [["#.0"], ["#x0"]]}, "frame 2: "),
-    ({"frames": [["#.0"], {"at": [3], "put": "."}]}, "frame 2: "),
-    ({"frames": [["#" * 300] * 300] * 2}, f"frame 1: it has more than {MOST_CELLS:,} cells"),
+    ({"frames": [["#" * 300] * 300] * 2}, "frame 1: "),
     ({"palette": {**SMALL["palette"], "x": "#aabbcc\n"}}, "palette: "),
     ({"palette": {**SMALL["palette"], "xy": "#aabbcc"}}, "palette: "),
     ({"palette": TOO_MANY}, "palette: "),

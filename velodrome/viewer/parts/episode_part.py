@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from html import escape
 from itertools import accumulate
 from typing import Any
 
-import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Action, Episode
+from velodrome.viewer.parts.episode import Action, Episode
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
@@ -53,7 +53,7 @@ def _means(episode: Episode) -> list[float]:
 
 
 def _film(episode: Episode, names: list[str], agents: int) -> Json:
-    """What the player reads. Everything in it is a checked number, colour or letter, or an escaped name."""
+    """What the player reads. Everything in it is a checked number or colour, or an escaped text."""
 
     def cut(column: list[list[Any]] | None) -> list[list[Any]] | None:
         return column and [row[:agents] for row in column]
@@ -70,14 +70,15 @@ def _film(episode: Episode, names: list[str], agents: int) -> Json:
     if episode.own:
         film |= {"images": episode.own.images, "every": episode.own.every}
     elif episode.pictures:
-        film |= {"letters": ALPHABET, "colours": episode.pictures.colours, "marks": episode.pictures.marks}
-        film["frames"] = episode.pictures.frames
+        pictures = episode.pictures
+        film |= {"letters": pictures.letters, "colours": pictures.colours}
+        film |= {"marks": pictures.marks, "frames": pictures.frames}
     return film
 
 
 def _quoted(film: Json) -> str:
-    """As the value of an attribute between single quotes: JSON is full of double ones."""
-    return escape(orjson.dumps(film).decode(), quote=False).replace("'", "&#39;")
+    """As the value of an attribute between single quotes, in ASCII: JSON is full of double quotes."""
+    return escape(json.dumps(film, separators=(",", ":")), quote=False).replace("'", "&#39;")
 
 
 def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list[Json]:
