@@ -30,7 +30,7 @@ GROUPS = {
     "Records": "Task Rollout Response ToolCall",
     "Protocols": "Agent Model Resources",
     "Results": "collector.result:Run api.reading:Rows api.measuring:Findings viewer.api:Viewer"
-    " examiner.examination:Examination records.judgements:Judgement"
+    " examiner.examination:Examination index.judgements:Judgement"
     " training.trained.trained_policy:TrainedPolicy training.sweep:SweepResult training.sweep:Trial",
 }
 _CODE = re.compile(r"[\w:]*<\w+>|(?<=matching )\S+")  # what Markdown would take for something else

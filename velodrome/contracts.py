@@ -217,8 +217,8 @@ FUNCTION_TIMEOUT_S = 600.0
 def as_model(thing: Any) -> Model:
     """A model from an object with `respond`, or from a function.
 
-    `async def model(request)` is given the Responses request and returns a Response or a text. A plain function is
-    given the text of the last user message and runs in a thread. An annotation of the parameter (`str` or `dict`)
+    `async def model(request)` takes the Responses request and returns a Response or a text. A plain function takes
+    the text of the last user message and runs in a thread. An annotation of the parameter (`str` or `dict`)
     decides otherwise.
     """
     respond = getattr(thing, "respond", None)
@@ -274,7 +274,7 @@ def observation_messages(observation: Any) -> list[Json]:
 
 
 def as_task(task: str | Json) -> Json:
-    """A task from a text, which is what the model is asked."""
+    """A task; a text becomes its prompt."""
     return {"responses_create_params": {"input": task}} if isinstance(task, str) else task
 
 

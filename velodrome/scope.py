@@ -51,7 +51,7 @@ class Scope:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._shared: dict[Hashable, Any] = {}
-        self.waits_for_servers = False  # an unreachable server is reported at once: somebody waits for it
+        self.waits_for_servers = False  # an unreachable server is reported at once, because the run itself waits for it
         self.rate_limited: Callable[[float], None] = _ignore  # gets the Retry-After of each 429, in seconds
         self._closing = AsyncExitStack()
         self._unfinished: set[asyncio.Task[Any]] = set()
@@ -120,7 +120,7 @@ class Scope:
 
 
 def current() -> Scope | None:
-    """The scope of the call that runs here. Code in another thread has a loop of its own, and none."""
+    """The scope of the call that runs here. Code in another thread, with another loop, has none."""
     scope = _open.get()
     return scope if scope is not None and scope.loop is asyncio.get_running_loop() else None
 
@@ -165,6 +165,6 @@ def _ignore(retry_after_s: float) -> None:
 
 
 def _read(task: asyncio.Task[Any]) -> None:
-    """Read the error, so that asyncio does not report it: nobody waits for it any more."""
+    """Read the error, so that asyncio does not report it: nothing awaits it any more."""
     if not task.cancelled():
         task.exception()

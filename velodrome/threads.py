@@ -66,7 +66,7 @@ class _Mailbox:
             self.woken = True
             try:
                 self.loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, so nothing awaits it any more
                 pass
 
     def deliver(self) -> None:
@@ -200,7 +200,7 @@ class Threads:
     def _serve(self) -> None:
         while (call := self._queue.get()) is not None:
             with self._lock:
-                if call.abandoned:  # given up while it stood in the queue
+                if call.abandoned:  # given up while it was in the queue
                     continue
                 call.started = time.perf_counter()
                 self._running.add(call)

@@ -14,7 +14,7 @@ import pytest
 
 import velodrome as velo
 from velodrome.cli.main import main
-from velodrome.records.judgements import Judgements, make_judgement, save_judgement
+from velodrome.index.judgements import Judgements, make_judgement, save_judgement
 
 Json = dict[str, Any]
 TASKS = [{"id": f"t{number}", "responses_create_params": {"input": f"{number}"}} for number in range(9)]

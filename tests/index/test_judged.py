@@ -13,7 +13,7 @@ import velodrome as velo
 from tests.support.index_rows import failure, rollout, write
 from velodrome.cli.main import main
 from velodrome.index import FAILED, Index, Query, Sort, matching_lines
-from velodrome.records.judgements import make_judgement, save_judgement
+from velodrome.index.judgements import make_judgement, save_judgement
 
 AT = 1_790_000_000.0
 TASK = {"responses_create_params": {"input": "?"}}

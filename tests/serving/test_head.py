@@ -25,9 +25,8 @@ STATE |= {"pid": 5, "status": "ok", "start_time": 100.0, "restarts": 0, "last_ex
 
 
 class Short(HttpProtocol):
-    """The same with small bounds."""
+    """The same with a small bound."""
 
-    head_timeout_s = 0.5
     max_head_bytes = 1000
 
 
@@ -75,26 +74,15 @@ def test_a_token_is_wanted_for_all_but_health():
     assert with_head(act, token="right") == [200, 401, 401, 200]
 
 
-UNFINISHED = [
-    (b"", b""),
-    (b"GET /health HTTP/1.1\r\nX: ", b""),
-    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he", b"HTTP/1.1 200 OK"),
-    (b"GET /health HTTP/1.1\r\nX: " + b"y" * 2000, b"HTTP/1.1 400 Bad Request"),
-]
-
-
-def test_a_head_that_does_not_end_in_time_or_in_size_ends_the_connection():
-    async def received(port: int, sent: bytes) -> bytes:
+def test_a_head_that_does_not_end_ends_the_connection():
+    async def act(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(sent)
+        writer.write(b"GET /health HTTP/1.1\r\nX: " + b"y" * 2000)
         result = await reader.read()  # until the server closes
         writer.close()
         return result.partition(b"\r\n")[0]
 
-    async def act(port: int) -> list[bytes]:
-        return await asyncio.gather(*(received(port, sent) for sent, _ in UNFINISHED))
-
-    assert with_head(act, protocol=Short) == [answer for _, answer in UNFINISHED]
+    assert with_head(act, protocol=Short) == b"HTTP/1.1 400 Bad Request"
 
 
 def test_beyond_loopback_a_token_is_wanted():

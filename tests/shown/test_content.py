@@ -61,7 +61,7 @@ def test_each_kind_of_content_is_drawn_and_each_has_a_raw_form(look: Looking):
 
     coloured = {style(f".rich {kind}", "color") for kind in ("pre", ".y-k", ".y-c")}
     assert len(coloured) == 3
-    assert len({style(f".d-{kind}", "backgroundColor") for kind in ("added", "removed", "hunk")}) == 3
+    assert len({style(f".y-{kind}", "color") for kind in ("gd", "gi", "gh")}) == 3
     assert style(".terminal .t-1", "color") != style(".terminal", "color")
     assert style(".terminal .t-bold", "fontWeight") == "700"
     assert page.locator(".json .j-size").first.inner_text() == "{ 3 keys }"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.looking import Looking, look_at
 from tests.support.made_runs import make_run
-from velodrome.records.judgements import Judgements, notes_file
+from velodrome.index.judgements import Judgements, notes_file
 
 pytestmark = pytest.mark.slow
 

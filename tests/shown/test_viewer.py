@@ -62,7 +62,7 @@ def test_a_run_is_opened_filtered_sorted_and_walked_through_by_keyboard(look: Lo
     look.press("t")
     look.at("/task")
     assert "Repeats side by side" in look.words()
-    assert look.page.locator("mark").count() >= 2
+    assert look.page.locator(".step.diverging").count() >= 2
     look.press("u")
     look.at("/tasks")
     assert (look.said, look.outside) == ([], [])

@@ -112,9 +112,9 @@ def test_a_long_run_is_thinned_and_the_page_says_so(tmp_path: Path):
     assert MOST_LINES / 2 <= len(data.epochs) <= MOST_LINES + 1
     assert data.epochs[-1]["epoch"] == 8_000
     assert (len(evaluations(data, greedy=True)), len(evaluations(data, greedy=False))) == (40, 40)  # all of them
-    assert max(len(line["points"]) for each in drawn([data], ["long"]) for line in each["lines"]) <= 300
+    assert max(len(line["points"]) for each in drawn([data], ["long"]) for line in each["lines"]) <= MOST_LINES + 1
     with viewing(folder) as client:
-        assert "one epoch of 2 is shown" in page_at(client, "/training/long").words
+        assert "one epoch of 16 is shown" in page_at(client, "/training/long").words
 
 
 HOSTILE = rb"""[]

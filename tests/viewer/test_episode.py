@@ -13,15 +13,14 @@ from tests.support.drawn_markup import DATA as PIXEL
 from tests.support.parsed_page import Page
 from tests.support.viewing import ODD, TAGS
 from velodrome.viewer.parts.episode import (
-    ALPHABET,
-    MOST_CELLS,
+    MOST_COLOURS,
     MOST_LETTERS,
     MOST_STEPS,
     Episode,
     Pictures,
     read_episode,
 )
-from velodrome.viewer.parts.episode_part import episode_part, picture
+from velodrome.viewer.parts.episode_part import episode_part
 from velodrome.viewer.parts.render import page
 
 Json = dict[str, Any]
@@ -37,16 +36,16 @@ SMALL: Json = {
     "palette": {".": "#eeeeee", "0": "#dd0000", "1": "#DD0000", "#": "#444444"},
     "frames": [["#.0", "#1."], {"at": [2, 1], "put": ".0"}],
 }
-TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(len(ALPHABET) + 1)}
+TOO_MANY = {chr(200 + place): "#aabbcc" for place in range(MOST_COLOURS + 1)}
 
 
 def read(**changed: Any) -> Episode | str | None:
     return read_episode({"episode": {**SMALL, **changed}})
 
 
-def test_an_episode_is_read_with_its_pictures_in_letters_of_our_own():
+def test_an_episode_is_read_with_its_pictures():
     colours = ["#eeeeee", "#dd0000", "#DD0000", "#444444"]
-    pictures = Pictures(".01#", colours, ["", "0", "1", ""], [(3, "DABDCA"), ([2, 1], "AB")])
+    pictures = Pictures([*".01#"], colours, ["", "0", "1", ""], [(3, "#.0#1."), ([2, 1], ".0")])
     columns = ([[0, 1], [1, 1]], [[0, 0], [1, 7]], [[0.0, 0.5], [1.0, 0]])
     assert read() == Episode(2, 2, "its time was over", ["noop", "north"], *columns, pictures, 2)
     ends = {"terminal": "it ended by the rules", "unfinished": "it was left before it ended", "<b>": "", 7: ""}
@@ -69,9 +68,7 @@ FLAWS: list[tuple[Json, str]] = [
     ({"frames": {"at": [], "put": ""}}, "frames: "),
     ({"frames": [{"at": [], "put": ""}] * 2}, "frame 1: "),
     ({"frames": [["#.0", "#1"]] * 2}, "frame 1: "),
-    ({"frames": [["#.0"], ["#x0"]]}, "frame 2: "),
-    ({"frames": [["#.0"], {"at": [3], "put": "."}]}, "frame 2: "),
-    ({"frames": [["#" * 300] * 300] * 2}, f"frame 1: it has more than {MOST_CELLS:,} cells"),
+    ({"frames": [["#" * 300] * 300] * 2}, "frame 1: "),
     ({"palette": {**SMALL["palette"], "x": "#aabbcc\n"}}, "palette: "),
     ({"palette": {**SMALL["palette"], "xy": "#aabbcc"}}, "palette: "),
     ({"palette": TOO_MANY}, "palette: "),
@@ -100,13 +97,6 @@ def test_a_long_episode_is_cut_to_what_a_page_can_hold():
     part = episode_part(read)
     assert part
     assert (part["agents"], part["more_agents"], part["listed"]) == (32, 968, 375)
-
-
-def test_a_picture_is_a_path_for_each_colour_on_the_commonest():
-    shapes = [("#dd0000", "M2 0h1v1h-1z"), ("#DD0000", "M1 1h1v1h-1z"), ("#444444", "M0 1h1v1h-1z")]
-    drawn = picture("AABDCA", 3, ["#eeeeee", "#dd0000", "#DD0000", "#444444"])
-    assert (drawn["width"], drawn["height"], drawn["ground"]) == (3, 2, "#eeeeee")
-    assert sorted(drawn["shapes"]) == sorted(shapes)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -143,7 +133,6 @@ def test_the_environments_own_pictures_are_shown_in_place_of_letters_and_what_is
     part = episode_part(read_episode(own_pictures(PIXEL, every=2)))
     assert part is not None
     assert (part["own"], part["every"]) == (PIXEL, 2)
-    assert [(each["step"], each["image"]) for each in part["strip"]] == [(1, PIXEL)]
     assert ('"images":' in part["film"], '"frames":' in part["film"]) == (True, False)
     svg = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+"
     for image in ("https://evil.example/x.png", svg, "javascript:alert(1)", PIXEL + '" onerror="alert(1)'):

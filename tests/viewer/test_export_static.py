@@ -13,7 +13,7 @@ from tests.support.viewing import harmless
 from velodrome.errors import InputError
 from velodrome.viewer import static_copy
 from velodrome.viewer.parts.render import environment
-from velodrome.viewer.static_copy import MARK, Copied, smaller, write_copy
+from velodrome.viewer.static_copy import MARK, Copied, write_copy
 from velodrome.viewer.viewed_file import opened
 
 
@@ -70,11 +70,6 @@ def test_a_page_needs_only_the_style_and_the_scripts_beside_it(run: Path, tmp_pa
         assert own.read_text() in script
         assert re.findall(r"^(?:import|export) .*", script, re.MULTILINE) == []  # from a file, modules do not load
     assert environment().get_template("viewer.css").render() in (copy / "viewer.css").read_text()
-
-
-def test_quotes_in_texts_are_short_in_a_copy_and_those_in_attributes_stay_escaped():
-    page = '<p title="say &quot;a&quot;">&quot;a&quot; &lt;b&gt; it&#x27;s</p>'
-    assert smaller(page) == '<p title="say &quot;a&quot;">"a" &lt;b&gt; it\'s</p>'
 
 
 def test_a_selection_holds_what_matches_and_no_more_than_the_limit(run: Path, tmp_path: Path):

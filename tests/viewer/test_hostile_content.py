@@ -105,7 +105,7 @@ def test_code_made_to_be_slow_is_not_coloured():
 def test_a_result_with_too_many_nodes_colours_or_lines_is_left_plain():
     assert tool_result(json.dumps([{"a": {"b": 1}}] * 4_000)) is None
     assert tool_result("\x1b[1ma" * 6_000) is None
-    assert tool_result("--- a\n+++ b\n@@ -1,9999 +1 @@\n" + "-\n" * 6_000) is None
+    assert tool_result("--- a\n+++ b\n@@ -1,9999 +1 @@\n" + "-\n" * MOST_CODE) is None
     assert tool_result("[" + "1, " * MOST_RESULT + "1]") is None
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.support.made_runs import HOSTILE, rows_of, write
 from tests.support.parsed_page import Page
 from tests.support.viewing import ODD, harmless, page_at, viewing
-from velodrome.records.judgements import Judgements, make_judgement, notes_file, save_judgement
+from velodrome.index.judgements import Judgements, make_judgement, notes_file, save_judgement
 from velodrome.viewer.static_copy import write_copy
 from velodrome.viewer.viewed_file import opened
 

@@ -75,12 +75,12 @@ def test_the_address_names_the_columns_in_their_order(listed: TestClient):
 
 
 def test_the_choice_stays_on_every_way_from_the_list_and_back(listed: TestClient):
-    page = page_at(listed, "/run/r/rollouts?cols=reward,kind&q=reward%3C1&sort=kind")
+    page = page_at(listed, "/run/r/rollouts?cols=reward,kind&q=reward%3C1&sort=-reward")
     ways = [link for link in page.links() if re.match(r"/run/r/rollouts?[/?]", link) or link == "/run/r/rollouts"]
     without = [link for link in ways if parse_qs(urlsplit(link).query).get("cols") != ["reward,kind"]]
-    assert without == ["/run/r/rollouts?q=reward%3C1&sort=kind"]  # the usual ones
+    assert without == ["/run/r/rollouts?q=reward%3C1&sort=-reward"]  # the usual ones
     hidden = {attrs["name"]: attrs["value"] for tag, attrs in page.tags if attrs.get("type") == "hidden"}
-    assert hidden == {"q": "reward<1", "sort": "kind", "cols": "reward,kind"}
+    assert hidden == {"q": "reward<1", "sort": "-reward", "cols": "reward,kind"}
     rollout_page = next(link for link in ways if "/rollout/" in link)
     back = [link for link in page_at(listed, rollout_page).links() if link.startswith("/run/r/rollouts?")]
     assert back

@@ -145,8 +145,8 @@ def test_repeats_stand_side_by_side_and_where_they_diverge_is_marked(tmp_path: P
     path = write(tmp_path / "r.jsonl", rows)
     with viewing(path) as client:
         text = client.get("/run/r/task?id=task-004").text
-    assert "These 3 repeats begin with 2 equal messages and diverge in the next, after its first 2 words." in text
-    assert re.findall(r"<mark>([^<]*)</mark>", text) == [" gives", " gives", " said"]
+    assert "These 3 repeats begin with 2 equal messages and diverge in the next." in text
+    assert text.count("diverges here") == 3
 
 
 def test_every_flipped_task_is_reached_page_by_page_within_the_choice(tmp_path: Path):

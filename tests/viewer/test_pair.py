@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.support.made_runs import failure, rollout, write
 from tests.support.viewing import TAGS, page_at, viewing, wait_for
-from velodrome.viewer.parts.comparing import Step, divergence, paired
+from velodrome.viewer.parts.comparing import paired, shared_messages
 from velodrome.viewer.parts.dialogue import ShownMessage
 
 
@@ -27,8 +27,8 @@ def test_equal_messages_are_one_line_and_of_others_the_words_that_differ_are_mar
     a = [said("user", "Add."), said("assistant", "I get 17 in all."), said("tool", "ok"), said("assistant", "17")]
     b = [said("user", "Add."), said("assistant", "I get 19 in all."), said("assistant", "19")]
     lines = paired(a, b)
-    places = [(line.same, line.a and line.a.place, line.b and line.b.place) for line in lines]
-    assert places == [(True, 0, 0), (False, 1, 1), (False, 2, None), (False, 3, 2)]
+    sides = [(line.same, line.a is not None, line.b is not None) for line in lines]
+    assert sides == [(True, True, True), (False, True, True), (False, True, False), (False, True, True)]
     assert (marks(lines[1].a), marks(lines[1].b)) == (["17"], ["19"])
     assert "".join(each.text for each in lines[1].a.stretches) == "I get 17 in all."
 
@@ -85,7 +85,6 @@ def test_two_repeats_of_a_task_are_chosen_on_its_page_and_a_failed_one_says_why(
     assert [attrs["value"] for tag, attrs in task.tags if tag == "option"] == 2 * ["b:1", "b:4", "b:f1"]
     pair = page_at(client, "/pair?a=b:f1&b=b:4")
     assert "Why it failed model: POST http://127.0.0.1:8155" in pair.words
-    assert "/pair?a=b%3Af1&b=b%3A1" in pair.links()
 
 
 def test_a_pair_that_is_not_there_is_one_line(client: TestClient):
@@ -99,32 +98,11 @@ def test_a_pair_that_is_not_there_is_one_line(client: TestClient):
         assert words in page_at(client, f"/pair?{query}", status=404).words
 
 
-def spoken(*texts: str) -> list[ShownMessage]:
-    return [ShownMessage("assistant", text) for text in texts]
+def test_repeats_agree_up_to_the_first_message_that_differs_or_is_missing():
+    def spoken(*texts: str) -> list[ShownMessage]:
+        return [said("assistant", text) for text in texts]
 
-
-def step(kind: str, same: str, word: str = "", rest: str = "", more: int = 0) -> Step:
-    return Step("assistant", kind, same, word, rest, more)
-
-
-def test_the_first_word_that_differs_is_found_behind_what_all_have_in_common():
-    result = divergence(
-        [spoken("Hm.", "It is 36 in all.", "Bye"), spoken("Hm.", "It is 38."), spoken("Hm.", "It is 36 in sum.")]
-    )
-    assert (result.message, result.word) == (1, 2)
-    assert result.repeats == [
-        [step("same", "Hm."), step("diverging", "It is", " 36", " in all."), step("after", "Bye")],
-        [step("same", "Hm."), step("diverging", "It is", " 38.")],
-        [step("same", "Hm."), step("diverging", "It is", " 36", " in sum.")],
-    ]
-
-
-def test_one_that_ends_earlier_parts_where_it_ends_and_equal_ones_never_part():
-    result = divergence([spoken("a", "b"), spoken("a")])
-    assert (result.message, result.word, [len(steps) for steps in result.repeats]) == (1, 0, [2, 1])
-    same = divergence([spoken("a"), spoken("a")])
-    assert (same.message, same.repeats) == (None, [[step("same", "a")], [step("same", "a")]])
-
-    common = "word " * 3000  # long messages are shown around the place where they part
-    long = divergence([spoken(common + "left " + "x" * 5000), spoken(common + "right")]).repeats[0][0]
-    assert (long.word, long.more, len(long.same) < 300) == (" left", 4301, True)
+    assert shared_messages([spoken("Hm.", "It is 36.", "Bye"), spoken("Hm.", "It is 38."), spoken("Hm.", "No.")]) == 1
+    assert [shared_messages(each) for each in ([spoken("a", "b"), spoken("a")], [spoken("a")] * 2, [spoken()])] == [
+        1, 1, 0,
+    ]  # fmt: skip

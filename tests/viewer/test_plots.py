@@ -75,12 +75,6 @@ def test_a_scale_holds_its_numbers_and_the_zero():
     assert [(scale.low, scale.high) for scale in scales] == ends
 
 
-def test_without_links_a_picture_has_no_table_and_is_one_image():
-    root = drawn(plots.curve([Mark("a", 0.0), Mark("b", 1.0)], **around("Load")))
-    assert [node.get("role") for node in root.iter("svg") if node.get("role")] == ["img"]
-    assert [*root.iter("table"), *root.iter("a")] == []
-
-
 def test_a_hostile_name_is_only_text_in_any_picture():
     for make in PICTURES.values():
         text = TEMPLATE.plot(make(HOSTILE), HOSTILE)

@@ -21,6 +21,7 @@ from tests.support.parsed_page import Page
 from tests.support.viewing import page_at, viewing
 from velodrome import ScriptedModel
 from velodrome.serving.scripted import ScriptedServer
+from velodrome.viewer.transcript import transcript
 
 Json = dict[str, Any]
 
@@ -181,18 +182,15 @@ def test_the_curl_of_a_rollout_sends_its_request_and_holds_no_secret(taken: tupl
     assert shlex.split(again) == ["velo", "collect", "c.yaml", "--only", "it's/0 $(x)", "--no-save"]
 
 
-def test_a_rollout_is_taken_along_as_json_markdown_and_a_trace(taken: tuple[TestClient, Path]):
+def test_a_rollout_is_taken_along_as_json_text_and_a_trace(taken: tuple[TestClient, Path]):
     client, _ = taken
     page = page_at(client, "/run/r/rollout/1")
     files = {attrs["download"]: attrs["href"] for tag, attrs in page.tags if attrs.get("download")}
-    assert [*files] == ["task-001-0.json", "task-001-0.md", "task-001-0.trace.json"]
+    assert [*files] == ["task-001-0.json", "task-001-0.txt", "task-001-0.trace.json"]
     assert client.get(files["task-001-0.json"] or "").json() == rollout(1, 0, Random(1))
-    text = client.get(files["task-001-0.md"] or "").text
-    assert text.startswith("# task-001/0\n\nReward: ")
-    assert "## 4 · assistant\n\nCall of `calculator`:\n\n```\n{" in text
-    assert "````\n```\nfence\n````" in client.get("/run/r/rollout/2.md").text
+    assert client.get(files["task-001-0.txt"] or "").text == transcript(rollout(1, 0, Random(1)))
     events = client.get(files["task-001-0.trace.json"] or "").json()["traceEvents"]
     spans = [event["name"] for event in events if event["ph"] == "X"]
-    assert spans == ["model", "model", "tools", "tool:calculator", "verify", "queue"]
-    for name in ("2.trace", "f1.sh", "1.exe", "7.md"):
+    assert sorted(spans) == ["model", "model", "queue", "rollout", "tool:calculator", "tools", "verify"]
+    for name in ("2.trace", "f1.sh", "1.exe", "7.txt"):
         assert client.get(f"/run/r/rollout/{name}").status_code == 404

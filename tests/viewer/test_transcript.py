@@ -66,13 +66,8 @@ def test_what_a_row_may_lack_or_say_of_itself_is_shown():
     assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
 
 
-def test_control_characters_and_turned_text_are_shown_as_escapes_and_endless_text_is_cut():
-    hostile = "\x1b[2J\x07\x00\x9b31m\x7f\r\u202eevil\u200b\ufeff\U000e0041\ttab\nline"
-    assert plain(hostile) == (
-        "\\u001b[2J\\u0007\\u0000\\u009b31m\\u007f\\u000d\\u202eevil\\u200b\\ufeff\\U000e0041\ttab\nline"
-    )
-    assert plain("a\r\nb") == "a\nb"
-    assert plain("\U0001f469\u200d\U0001f680") == "\U0001f469\u200d\U0001f680"  # it joins letters
+def test_control_characters_are_escapes_and_endless_text_is_cut():
+    assert plain("\x1b[2J\u202eevil\r\nline\ttab") == "\\u001b[2J\\u202eevil\nline\ttab"
     assert plain("x" * 5000) == "x" * 4000 + "… (1000 more characters)"
 
 
@@ -93,28 +88,10 @@ def test_no_field_of_a_row_can_reach_the_terminal_or_start_a_block():
     assert [line for line in shown.splitlines() if not line.startswith(("  ", "[", "─── "))] == []
 
 
-def played(**episode: Any) -> str:
-    """What is told of an episode."""
-    palette = dict.fromkeys(map(str, episode.pop("letters", "#.0Hx")), "#aabbcc")
-    row = {**ROW, "length": 3, "agreement_alone": 0.25, "episode": {"agents": 2, "palette": palette, **episode}}
-    text = transcript(row)
-    before, after = transcript(ROW).split("[score]")
-    assert text.startswith(f"{before}[episode]\n  ")
-    assert text.endswith(f"\n[score]{after}")
-    return text.removeprefix(f"{before}[episode]\n").removesuffix(f"\n[score]{after}")
-
-
 def test_an_episode_is_told_in_a_few_lines():
-    frames = [
-        ["#..", "0.#"],
-        {"at": [3, 4], "put": ".0"},
-        ["##.", ".0#"],
-        {"at": [], "put": ""},
-        {"at": [2], "put": "H"},
-    ]
-    assert played(ended="truncated", returns=[1.5, -2], actions=[[0, 1]] * 5, frames=frames) == (
-        "  2 agents, 5 steps, its time was over\n"
-        "  returns: 1.5, -2\n"
-        "  agreement with the teacher: 25.0%\n"
-        "  velo view plays it"
+    episode = {"agents": 2, "ended": "truncated", "returns": [1.5, -2], "actions": [[0, 1]] * 3}
+    before, after = transcript(ROW).split("[score]")
+    assert transcript({**ROW, "length": 3, "episode": episode}) == (
+        f"{before}[episode]\n  2 agents, 3 steps, its time was over\n  returns: 1.5, -2\n  velo view plays it\n"
+        f"[score]{after}"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,7 @@ from pydantic import Field
 from velodrome.collector.keys import content_number, entry_of
 from velodrome.collector.runfile import RunFile, refuse_mixing
 from velodrome.errors import InputError
-from velodrome.records.jsonl import read_lines
-from velodrome.records.judgements import notes_file, read_judgement
+from velodrome.records.jsonl import loads, read_lines
 from velodrome.records.other_files import other_file
 from velodrome.records.outfile import OutFile, side_file_problem
 from velodrome.records.rollout import SIDECARS, beside
@@ -63,9 +62,8 @@ def merge(options: MergeOptions) -> MergeResult:
             refuse_mixing(problems, path)
     result = MergeResult()
     with ExitStack() as stack:
-        output, failures, notes = (
-            stack.enter_context(OutFile(file)) for file in (out, beside(out, "failures.jsonl"), notes_file(out))
-        )
+        files = (out, *(beside(out, kind) for kind in ("failures.jsonl", "notes.jsonl")))
+        output, failures, notes = (stack.enter_context(OutFile(file)) for file in files)
         _merge_rows(output, paths, result)
         _merge_failures(failures, paths, result)
         judgements = _merge_notes(notes, paths)
@@ -159,11 +157,10 @@ def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResul
 def _merge_notes(notes: OutFile, paths: Sequence[Path]) -> int:
     """Write people's judgements, each line once, in the order of their time: the last of a person counts."""
     times: dict[bytes, float] = {}
-    for file in filter(Path.exists, map(notes_file, paths)):
+    for file in filter(Path.exists, (beside(path, "notes.jsonl") for path in paths)):
         for _, line in _whole_lines(file, MergeResult()):
-            judgement = read_judgement(line)
-            if judgement is not None:
-                times[line.rstrip(b"\r\n")] = judgement.at
+            with suppress(ValueError, TypeError, LookupError):
+                times[line.rstrip(b"\r\n")] = float(loads(line)["at"])
     for line in sorted(times, key=lambda line: times[line]):
         notes.write(line + b"\n")
     return len(times)

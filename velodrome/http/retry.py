@@ -24,7 +24,7 @@ class Retry:
     replay: bool = True  # whether a request that may have arrived may be sent again
 
     def delay_s(self, retries: int, jitter: float, retry_after_s: float | None) -> float:
-        """How long to wait; Retry-After is a lower bound, so the jitter goes on top of it."""
+        """How long to wait; Retry-After is a lower bound, so the jitter is added to it."""
         # The exponent is bounded: 2.0**1024 does not exist.
         wait_s = jitter * min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(retries, 64))
         return wait_s if retry_after_s is None else wait_s + min(retry_after_s, self.retry_after_cap_s)

@@ -27,7 +27,7 @@ _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 
 
 class Target:
-    """One address, made once: the parsed URL, the headers of its own, and how busy it is."""
+    """One address, parsed once: its URL, its headers, and its calls in flight."""
 
     __slots__ = ("headers", "host", "in_flight", "label", "secrets", "url")
 

@@ -11,7 +11,6 @@ from velodrome.index.answer_types import (
     Repeats,
     Spread,
     State,
-    TaskCounts,
     TaskSummary,
 )
 from velodrome.index.index import Index, matching_lines
@@ -28,7 +27,6 @@ __all__ = [
     "Sort",
     "Spread",
     "State",
-    "TaskCounts",
     "TaskSummary",
     "matching_lines",
 ]

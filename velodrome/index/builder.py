@@ -76,12 +76,12 @@ class Builder:
         self.problems: dict[str, str] = {}  # what keeps a file from being read on
         self.complete_size = -1  # how long the rollouts file was when all of it was read
 
-    def run(self, budget_s: float | None, stopped: Callable[[], bool]) -> None:
+    def run(self, budget_s: float | None) -> None:
         """Build as far as the budget allows; without one, to the end. What is wrong with a file is noted."""
         deadline = None if budget_s is None else time.monotonic() + budget_s
 
         def pause() -> None:
-            if stopped() or (deadline is not None and time.monotonic() >= deadline):
+            if deadline is not None and time.monotonic() >= deadline:
                 raise _OutOfTime
 
         chunk = CHUNK_BYTES if budget_s is None else _SMALL_CHUNK_BYTES
@@ -109,7 +109,7 @@ class Builder:
                             progress = read_progress(db)
                             if progress.places[file] != start:  # another process read some of it
                                 break
-                            parsed = parse(lines, failed=file == FAILURES, search=_searches(db))
+                            parsed = parse(lines, failed=file == FAILURES)
                             _add(db, parsed, progress, file, path.name)
                             progress.places[file], progress.marks[file] = end, source.mark(end)
                             _write_progress(db, progress)
@@ -136,14 +136,10 @@ class Builder:
         self.complete_size = -1
         with database.transaction(db, waiting=pause):
             if read_progress(db) == known:  # no other process did so before
-                database.make_empty(db, search=_searches(db))
+                database.make_empty(db)
                 why = f"{self._files[file].name}: {why}; read again from the start"
                 _write_progress(db, ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
         return self._start(db, file, pause, change)
-
-
-def _searches(db: sqlite3.Connection) -> bool:
-    return database.searchable(db) and database.has_search(db)
 
 
 def _add(connection: sqlite3.Connection, parsed: ParsedLines, progress: ReadProgress, file: str, name: str) -> None:
@@ -212,9 +208,7 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
     ids = zip(whole["state"], whole["task"], texts["agent"], texts["outcome"], strict=True)
     entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
     connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
-    searched = [(row.entry[0], *row.searched) for row in rows if row.searched]
-    if searched:
-        connection.executemany(_ADD_TEXTS, searched)
+    connection.executemany(_ADD_TEXTS, ((row.entry[0], *row.searched) for row in rows))
 
 
 def _ids(connection: sqlite3.Connection, table: str, within: tuple[int, ...], names: Sequence[str]) -> list[int]:

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import orjson
 
-from velodrome.errors import InputError
 from velodrome.index.answer_types import ANY, STATES
 from velodrome.index.columns import Column, Columns, Mask, has_id
-from velodrome.index.database import searchable
 from velodrome.index.fields import EDGE, LONGEST_TEXT
 from velodrome.index.outside import TextValues
 from velodrome.index.query import Compared, Matched, Query, Term, Words, as_number
@@ -36,8 +34,6 @@ _LISTS = 8  # of entries with a word
 def matching(columns: Columns, query: Query) -> Mask:
     """The entries a filter allows."""
     query.check(columns.names)
-    if query.words and not searchable(columns.connection):
-        raise InputError("filter: this Python's SQLite has no full-text search (FTS5); filter by fields")
     mask = np.ones(len(columns), bool)
     for term in query.terms:
         mask &= _condition(columns, term)
@@ -87,8 +83,8 @@ def _with_text(columns: Columns, term: Matched) -> Mask:
     if term.field in _PLACES:
         table, column, rows = _PLACES[term.field]
         test, values_ = _test(term, column, term.value)
-        found = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
-        ids = orjson.loads(columns.connection.execute(found, values_).fetchone()[0])
+        query = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
+        ids = orjson.loads(columns.connection.execute(query, values_).fetchone()[0])
         return has_id(columns["task"], ids) if term.field == "task" else columns.mask(ids)
     if not term.value:  # no text, or any
         empty: Mask = columns.ids(term.field) == 0

@@ -19,15 +19,14 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 
-VERSION = 13
+VERSION = 14
 BUSY_S = 30.0
 
-# A prompt that an earlier row of a batch has is stored as that row's number.
 _TABLES = """
 CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY, offset INTEGER, within INTEGER, size INTEGER,
-    key TEXT, prompt, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
+    key TEXT, prompt TEXT, answer TEXT, numbers TEXT, state INTEGER, task INTEGER, agent INTEGER, outcome INTEGER
 );
 CREATE INDEX entry_key ON entry (key);
 CREATE TABLE field (id INTEGER PRIMARY KEY, name TEXT, text INTEGER, UNIQUE (name, text));
@@ -36,11 +35,8 @@ CREATE TABLE task (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE word (id INTEGER PRIMARY KEY, field INTEGER, name TEXT, UNIQUE (field, name));
 CREATE TABLE failure (number INTEGER PRIMARY KEY, boundary TEXT, pattern TEXT, message TEXT);
 CREATE INDEX failure_kind ON failure (boundary, pattern, number);
+CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61');
 """
-_SEARCH = (
-    "CREATE VIRTUAL TABLE search USING fts5(prompt, answer, reasoning, tools, content='', tokenize='unicode61',"
-    " detail='full')"
-)
 
 
 def index_path(rollouts: Path) -> Path:
@@ -112,22 +108,16 @@ def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] |
     connection.execute("COMMIT")
 
 
-def prepare(path: Path, *, search: bool) -> str | None:
-    """Make sure there is an index file of this version, with the text search if it is needed.
-
-    Returns why an old one was deleted.
-    """
+def prepare(path: Path) -> str | None:
+    """Make sure there is an index file of this version. Returns why an old one was deleted."""
     reason = None
     if path.exists():
         try:
             with closing(connect(path)) as connection:
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version == VERSION and (has_search(connection) or not search):
-                    return None
-                if version != VERSION and version:
-                    reason = f"the index was of version {version}, not {VERSION}"
-                elif version:
-                    discard(path)  # it has no text search
+            if version == VERSION:
+                return None
+            reason = f"the index was of version {version}, not {VERSION}" if version else None
         except sqlite3.DatabaseError as error:
             if is_busy(error):
                 raise
@@ -138,7 +128,7 @@ def prepare(path: Path, *, search: bool) -> str | None:
         _use_wal(connection)
         with transaction(connection):
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                make_empty(connection, search=search)
+                make_empty(connection)
     return reason
 
 
@@ -160,7 +150,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
+def make_empty(connection: sqlite3.Connection) -> None:
     """Replace all tables by empty ones, within an open transaction."""
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'search%' AND name NOT LIKE 'sqlite%'"
@@ -170,23 +160,10 @@ def make_empty(connection: sqlite3.Connection, *, search: bool) -> None:
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             connection.execute(statement)
-    if search and searchable(connection):
-        connection.execute(_SEARCH)
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 
-def searchable(connection: sqlite3.Connection) -> bool:
-    """Whether this SQLite has full-text search."""
-    return ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
-
-
-def has_search(connection: sqlite3.Connection) -> bool:
-    """Whether the index has what words are looked up in, or cannot have it."""
-    made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone()
-    return made is not None or not searchable(connection)
-
-
-def is_busy(error: sqlite3.DatabaseError) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another process has the index file locked."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

@@ -31,18 +31,17 @@ from velodrome.index.answer_types import (
     Repeats,
     Spread,
     State,
-    TaskCounts,
     TaskSummary,
 )
 from velodrome.index.builder import FAILURES, KEPT, Builder, read_progress
 from velodrome.index.columns import Columns, Mask, field_names
 from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, FieldNames
+from velodrome.index.judgements import Judgements, notes_file
 from velodrome.index.lines import open_lines
 from velodrome.index.outside import FinishedEntries, JudgedEntries, NotYet, OutsideField, OutsideValues
 from velodrome.index.query import Matched, Query, Sort
 from velodrome.records.jsonl import loads
-from velodrome.records.judgements import Judgements, notes_file
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -63,8 +62,7 @@ _FINISHED = (
 class Index:
     """What is in a rollouts file. Safe to use from several threads, and by several processes at once.
 
-    `outside` are fields that are not in the file, `judged` adds those of people's judgement. Without `search` a new
-    index has no words to search for and is made in a third of the time.
+    `outside` are fields that are not in the file, `judged` adds those of people's judgement.
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class Index:
         *,
         outside: Sequence[OutsideField] = (),
         judged: bool = False,
-        search: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not rollouts.exists():
@@ -82,27 +79,26 @@ class Index:
         self.rollouts = rollouts
         self.path = database.index_path(rollouts)
         self._files = {KEPT: rollouts, FAILURES: beside(rollouts, "failures.jsonl")}
-        self._search = search
         self._clock = clock
         self.judgements = Judgements(notes_file(rollouts))
         self.judged = JudgedEntries(self.judgements, self._finished)
         self._word_lists: dict[Hashable, Mask] = {}
-        self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())], self.numbers_of)
+        self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())])
         self._building = threading.RLock()
-        self._discarded = database.prepare(self.path, search=search)
+        self._discarded = database.prepare(self.path)
         self._builder = Builder(self._files, self.path, clock)
         self._problem: str | None = None
         self._rebuilt_at = self._read(read_progress).rebuilt_at
 
-    def refresh(self, budget_s: float | None = None, *, stopped: Callable[[], bool] = lambda: False) -> State:
+    def refresh(self, budget_s: float | None = None, *, patience_s: float = _PATIENCE_S) -> State:
         """Read on from where the index ends.
 
-        With a budget it returns within about that time and continues at the next call. `stopped` ends it early.
+        With a budget it returns within about that time and continues at the next call; what another thread is reading
+        just now is waited for no longer than `patience_s`.
         """
-        patience_s = -1 if budget_s is None else max(0.0, min(budget_s, _PATIENCE_S))
-        if self._building.acquire(timeout=patience_s):
+        if self._building.acquire(timeout=-1 if budget_s is None else max(0.0, min(budget_s, patience_s))):
             try:
-                self._build(budget_s, stopped)
+                self._build(budget_s)
             finally:
                 self._building.release()
         return self.state
@@ -167,19 +163,11 @@ class Index:
         """One entry; a number that does not exist is an `InputError`."""
         entries = self.entries([number])
         if not entries and not self.state.complete:  # it may be read again just now
-            self._catch_up()
+            self.refresh(_REBUILD_S, patience_s=_REBUILD_S)
             entries = self.entries([number])
         if not entries:
             raise self._missing(number)
         return entries[0]
-
-    def _catch_up(self) -> None:
-        """Read on for a while, after another thread that does so."""
-        if self._building.acquire(timeout=_REBUILD_S):
-            try:
-                self._build(_REBUILD_S, lambda: False)
-            finally:
-                self._building.release()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """These entries, in this order; one that does not exist is left out."""
@@ -203,7 +191,7 @@ class Index:
             with closing(open_lines(self._files[file])) as source:
                 if row is not None and source.change(known.marks[file], known.places[file]) is None:
                     return source.line_at(*row)
-            self._catch_up()
+            self.refresh(_REBUILD_S, patience_s=_REBUILD_S)
         if row is None:
             raise self._missing(number)
         raise InputError(f"{self.rollouts}: changed since it was indexed; it is being read again")
@@ -213,15 +201,6 @@ class Index:
         first = "SELECT min(number) FROM entry WHERE key = ?"
         number: int | None = self._read(lambda connection: connection.execute(first, (key,)).fetchone()[0])
         return number
-
-    def numbers_of(self, keys: Iterable[str]) -> dict[str, int]:
-        """The number of the first entry with each of these keys; a key that no entry has is left out."""
-        first = (
-            "SELECT e.key, min(e.number) FROM json_each(?) wanted CROSS JOIN entry e ON e.key = wanted.value"
-            " GROUP BY e.key"
-        )
-        wanted = orjson.dumps(list(keys)).decode()
-        return self._read(lambda connection: dict(connection.execute(first, (wanted,)).fetchall()))
 
     def _finished(self, keys: Iterable[str]) -> FinishedEntries:
         """Every entry with one of these keys, and when it finished."""
@@ -242,10 +221,6 @@ class Index:
             return replace(page, note=self._note(query))
 
         return self._listed(answer)
-
-    def count_tasks(self) -> TaskCounts:
-        """How many tasks there are that metrics do not count."""
-        return self._query(lists.count_tasks)
 
     def failures(self) -> list[FailureGroup]:
         """Kinds of failures, the most frequent first."""
@@ -269,7 +244,7 @@ class Index:
             db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, value))
 
     def picture(self, draw: Callable[[Columns], T]) -> T:
-        """What a function of `pictures` makes of the columns."""
+        """What a function of `lists` or `pictures` makes of the columns."""
         return self._query(draw)
 
     def outside_versions(self) -> Hashable:
@@ -299,42 +274,33 @@ class Index:
         try:
             with database.snapshot(self.path) as connection:
                 return answer(connection)
-        except FileNotFoundError:
-            self._rebuild(None)
-        except sqlite3.DatabaseError as error:
+        except (FileNotFoundError, sqlite3.DatabaseError) as error:
             if database.is_busy(error):
                 raise
-            self._rebuild(error)
+            with self._building:
+                self._discard(error)
+                self._build(_REBUILD_S)
         with database.snapshot(self.path) as connection:
             return answer(connection)
 
-    def _rebuild(self, error: sqlite3.DatabaseError | None) -> None:
-        """Delete an index that cannot be read, or one that is gone, and begin a new one."""
-        with self._building:
-            self._discard(error)
-            self._build(_REBUILD_S, lambda: False)
-
-    def _discard(self, error: sqlite3.DatabaseError | None) -> None:
-        self._discarded = "the index file was gone" if error is None else database.unusable(error)
-        if error is not None:
+    def _discard(self, error: Exception) -> None:
+        """Delete an index that cannot be read, or is gone, and begin a new one."""
+        self._discarded = "the index file was gone" if isinstance(error, OSError) else database.unusable(error)
+        if not isinstance(error, OSError):
             database.discard(self.path)
-        database.prepare(self.path, search=self._search)
+        database.prepare(self.path)
 
-    def _build(self, budget_s: float | None, stopped: Callable[[], bool]) -> None:
-        for _ in range(3):
-            try:
-                if not self.path.exists():
-                    self._discard(None)
-                before = self.path.stat().st_ino
-                self._builder.run(budget_s, stopped)
-                self._problem = None
-                if stopped() or (self.path.exists() and self.path.stat().st_ino == before):
-                    return  # else another process put a new index in its place
-            except sqlite3.OperationalError as error:
-                self._problem = f"{self.path}: cannot be written: {error}"
-                return
-            except sqlite3.DatabaseError as error:
-                self._discard(error)
+    def _build(self, budget_s: float | None) -> None:
+        try:
+            if not self.path.exists():
+                self._discard(FileNotFoundError(self.path))
+            self._builder.run(budget_s)
+            self._problem = None
+        except sqlite3.OperationalError as error:
+            self._problem = f"{self.path}: cannot be written: {error}"
+        except sqlite3.DatabaseError as error:
+            self._discard(error)
+            self._builder.run(budget_s)
 
     def _state(self, connection: sqlite3.Connection) -> State:
         progress = read_progress(connection)
@@ -377,7 +343,7 @@ def matching_lines(
     built or brought up to date first; lines are read one by one on demand. `outside` are further fields.
     """
     query, order = Query.parse(where), Sort.parse(sort)
-    index = Index(path, judged=True, outside=outside, search=bool(query.words))
+    index = Index(path, judged=True, outside=outside)
     index.refresh()
     for entry in index.select(query, order):
         if entry.state != FAILED_STATE:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 GONE = "the file is gone"
+CHANGED = "the file was cut, changed or replaced"
 _BUFFER_BYTES = 256 * 1024
 _HEAD_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -63,7 +64,6 @@ class FollowedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._heads: dict[int, str] = {}
         try:
             self._fd = os.open(path, READ)  # does not block on a pipe
         except FileNotFoundError:
@@ -116,18 +116,12 @@ class FollowedFile:
         status = self.status
         if (status.st_size, status.st_mtime_ns) == (mark.size, mark.mtime_ns):
             return None
-        if status.st_size < place.offset:
-            return f"the file was cut from {mark.size} to {status.st_size} bytes"
-        if status.st_ino != mark.inode:
-            return "the file was replaced by another"
-        if self._head(mark.head_bytes) != mark.head:
-            return "the start of the file is another"
-        return "the file was changed without growing" if status.st_size == mark.size else None
+        grew = status.st_size >= place.offset and status.st_size != mark.size
+        same = grew and status.st_ino == mark.inode and self._head(mark.head_bytes) == mark.head
+        return None if same else CHANGED
 
     def _head(self, size: int) -> str:
-        if size not in self._heads:
-            self._heads[size] = blake2b(self.bytes_at(0, size), digest_size=16).hexdigest()
-        return self._heads[size]
+        return blake2b(self.bytes_at(0, size), digest_size=16).hexdigest()
 
 
 class PlainLines(FollowedFile):

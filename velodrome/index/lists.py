@@ -26,54 +26,16 @@ from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
 from velodrome.index.outside import NotYet
 from velodrome.index.query import Query, Sort
 
-_MOST_VALUES = 50_000  # sorting more of them would take longer than a page should
 _MOST_GROUPS = 200
 _FIRST_NUMBERS = 5
 _ENTRY = (
-    "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, coalesce(p.prompt, e.prompt), e.answer,"
+    "SELECT e.number, e.key, t.name, a.name, o.name, e.state, f.message, e.prompt, e.answer,"
     " e.numbers"
     " FROM json_each(?) wanted CROSS JOIN entry e ON e.number = wanted.value"
-    " LEFT JOIN entry p ON typeof(e.prompt) = 'integer' AND p.number = e.prompt LEFT JOIN task t ON t.id = e.task"
+    " LEFT JOIN task t ON t.id = e.task"
     " LEFT JOIN word a ON a.id = e.agent LEFT JOIN word o ON o.id = e.outcome"
     " LEFT JOIN failure f ON f.number = e.number"
 )
-
-
-def _text_ranks(columns: Columns, name: str) -> Column:
-    """The place of each entry's text in the order of all; NaN where it has none."""
-    if (outside := columns.outside_texts(name)) is not None:
-        ranks = np.full(len(columns), np.nan)
-        for place, text in reversed(list(enumerate(sorted(outside)))):  # of several the first counts
-            ranks[columns.positions(outside[text])] = place
-        return ranks
-    if name in ("task", "key"):
-        listed = columns.connection.execute("SELECT json_group_array(id) FROM (SELECT id FROM task ORDER BY name)")
-        ranks = _places(orjson.loads(listed.fetchone()[0]))[columns["task"]]
-        repeats = np.nan_to_num(columns["repeat"])
-        return ranks if name == "task" else ranks + repeats / (repeats.max(initial=0) + 1)
-    if name in ("error", "boundary"):
-        column = "message" if name == "error" else "boundary"
-        failures = columns.connection.execute(f"SELECT number FROM failure ORDER BY {column}, number")
-        numbers = [number for (number,) in failures]
-        ranks = np.full(len(columns), np.nan)
-        ranks[columns.positions(numbers)] = np.arange(len(numbers))
-        return ranks
-    if name == "state":
-        return columns["state"].astype(float)
-    coded = columns.coded(name, _MOST_VALUES)
-    if coded is None:
-        raise InputError(f'sort: "{name:.60}" has more than {_MOST_VALUES:,} different values; sort by another field')
-    values, codes = coded
-    texts = [", ".join(each) for each in values]
-    order = sorted(range(len(texts)), key=texts.__getitem__)
-    return np.where([text == "" for text in texts], np.nan, _places(order)[: len(texts)])[codes]
-
-
-def _places(order: Sequence[int]) -> Column:
-    """Where each of some small whole numbers is in an order."""
-    places = np.full(max(order, default=0) + 1, np.nan)
-    places[np.array(order, np.int64)] = np.arange(len(order))
-    return places
 
 
 def in_order(allowed: Mask, sort: Sort, column: Column | None, ties: Sequence[Column]) -> Positions:
@@ -92,9 +54,7 @@ def sorted_entries(columns: Columns, allowed: Mask, sort: Sort) -> Positions:
     if sort.field == "number":
         return in_order(allowed, sort, None, [columns["number"]])
     ties = ["task", "number"] if sort.field in TASK_FIELDS else ["number"]
-    text = sort.field in columns.names.texts and sort.field not in columns.names.numbers
-    column = _text_ranks(columns, sort.field) if text else columns.field(sort.field, "sort")
-    return in_order(allowed, sort, column, [columns[name] for name in ties])
+    return in_order(allowed, sort, columns.field(sort.field, "sort"), [columns[name] for name in ties])
 
 
 def _part(rows: Positions, since: int, limit: int) -> tuple[Positions, int | None, int | None]:

@@ -3,7 +3,7 @@
 A filter names them like any other field, a list shows them, and a number can be sorted by. Their values are computed
 when they are first needed, and again once `version` or the rollouts of the index change:
 
-    tags = OutsideField("tag", "text", lambda numbers_of: {"good": [3, 17]}, version=lambda: notes.changes)
+    tags = OutsideField("tag", "text", lambda: {"good": [3, 17]}, version=lambda: notes.changes)
     Index(path, outside=[tags])                    # tag:good, -tag:bad, tag:* (any)
 
 A judgement counts for the rollout it was made of: the same key, finished at the same time. `rating` is the mean of all
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,11 +23,10 @@ from numpy.typing import NDArray
 
 from velodrome.errors import InputError
 from velodrome.index.fields import FieldNames
-from velodrome.records.judgements import Judgement, Judgements
+from velodrome.index.judgements import Judgement, Judgements
 
 TextValues = Mapping[str, Sequence[int] | NDArray[np.int64]]  # each text, and the entries that have it, by number
 NumberValues = Mapping[int, float]  # of each entry that has one, by number
-NumbersOf = Callable[[Iterable[str]], dict[str, int]]  # the entries with these keys, by number
 FinishedEntries = list[tuple[str, int, float | None]]  # key, number and time of entries
 
 
@@ -36,14 +36,14 @@ class NotYet(InputError):
 
 @dataclass(frozen=True, slots=True)
 class OutsideField:
-    """`values` is given a function that finds entries by their keys; it may raise `NotYet`.
+    """`values` may raise `NotYet`.
 
     `version` changes whenever the values do. `note` says what they do not cover, if anything.
     """
 
     name: str
     kind: Literal["text", "number"]
-    values: Callable[[NumbersOf], TextValues | NumberValues]
+    values: Callable[[], TextValues | NumberValues]
     version: Callable[[], Hashable] = lambda: None
     note: Callable[[], str | None] = lambda: None
     choices: tuple[str, ...] = ()  # all texts there can be; a filter for another one is a mistake
@@ -52,9 +52,8 @@ class OutsideField:
 class OutsideValues:
     """The outside fields of one index, and their values as far as they were needed."""
 
-    def __init__(self, fields: Sequence[OutsideField], numbers_of: NumbersOf) -> None:
+    def __init__(self, fields: Sequence[OutsideField]) -> None:
         self._fields = {field.name: field for field in fields}
-        self._numbers_of = numbers_of
         self._known: dict[str, tuple[Hashable, Any]] = {}
         numbers, texts = (tuple(each.name for each in fields if each.kind == kind) for kind in ("number", "text"))
         self.names = FieldNames(numbers, texts, {each.name: each.choices for each in fields if each.choices})
@@ -82,7 +81,7 @@ class OutsideValues:
         version = (field.version(), entries)
         known = self._known.get(name)
         if known is None or known[0] != version:
-            self._known[name] = known = (version, field.values(self._numbers_of))
+            self._known[name] = known = (version, field.values())
         return known[1]
 
 
@@ -101,7 +100,7 @@ class JudgedEntries:
             "by": lambda each: [each.by],
             "judged": lambda each: ["yes"],
         }
-        made = [OutsideField(name, "text", self._texts(read), self._version) for name, read in texts.items()]
+        made = [OutsideField(name, "text", partial(self._texts, read), self._version) for name, read in texts.items()]
         return [*made, OutsideField("rating", "number", self._ratings, self._version)]
 
     def pairs(self) -> list[tuple[int, Judgement]]:
@@ -120,16 +119,13 @@ class JudgedEntries:
     def _version(self) -> Hashable:
         return self._judgements.refresh().version
 
-    def _texts(self, read: Callable[[Judgement], Iterable[str]]) -> Callable[[NumbersOf], TextValues]:
-        def values(_: NumbersOf) -> TextValues:
-            numbers: dict[str, list[int]] = defaultdict(list)
-            for number, judgement in self.pairs():
-                for text in read(judgement):
-                    numbers[text].append(number)
-            return numbers
+    def _texts(self, read: Callable[[Judgement], Iterable[str]]) -> TextValues:
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number, judgement in self.pairs():
+            for text in read(judgement):
+                numbers[text].append(number)
+        return numbers
 
-        return values
-
-    def _ratings(self, _: NumbersOf) -> dict[int, float]:
+    def _ratings(self) -> dict[int, float]:
         every = {number: [each.rating for each in said if each.rating] for number, said in self.by_number().items()}
         return {number: sum(ratings) / len(ratings) for number, ratings in every.items() if ratings}

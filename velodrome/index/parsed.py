@@ -41,7 +41,7 @@ class ParsedRow(NamedTuple):
     extra: dict[str, float]
     texts: dict[str, str]  # as columns store them
     error: str  # of failures alone: "boundary: message"
-    searched: tuple[str, str, str, str] | None  # prompt, answers, reasoning, tools
+    searched: tuple[str, str, str, str]  # prompt, answers, reasoning, tools
 
 
 @dataclass(slots=True)
@@ -59,10 +59,9 @@ class ParsedLines:
         self.notes.add(f"{line}: {what}")
 
 
-def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
+def parse(lines: Iterable[Line], *, failed: bool) -> ParsedLines:
     """Parse lines of a rollouts file, or of a failures file. Blank ones count nowhere."""
     parsed = ParsedLines()
-    prompts: dict[str, int] = {}
     readers = [each.read for each in FIELDS]
     for line, offset, within, text in lines:
         row = _object(parsed, line, offset, within, text)
@@ -75,13 +74,12 @@ def parse(lines: Iterable[Line], *, failed: bool, search: bool) -> ParsedLines:
         key, task = _names(parsed, facts)
         number = line + FAILED if failed else line
         prompt, answer = _start(facts.prompt), _end(facts.answer)
-        first = number if failed else prompts.setdefault(prompt, number)
         values, extra = [read(facts) for read in readers], extra_numbers(facts)
         numbers = orjson.dumps([values, extra]).decode()
-        entry = (number, offset, within, len(text), key, prompt if first == number else first, answer, numbers)
+        entry = (number, offset, within, len(text), key, prompt, answer, numbers)
         state = _FAILED if failed else _DEFERRED if facts.deferred and facts.reward is None else _KEPT
         error = facts.error[:_LONGEST_ERROR].strip() if failed else ""
-        searched = _searched(facts) if search else None
+        searched = _searched(facts)
         parsed.rows.append(ParsedRow(entry, key, task, state, values, extra, row_texts(facts), error, searched))
     return parsed
 

@@ -20,13 +20,11 @@ from velodrome.index.answer_types import FAILED
 from velodrome.index.columns import PASS_REWARD, Column, Columns, Mask
 from velodrome.index.query import typed
 from velodrome.settings.names import hint
+from velodrome.stats.intervals import Interval, mean_interval, range_of
 
-Interval = tuple[float, float]
-Estimate = Callable[[list[float], list[float], Interval | None, Interval], Interval | None]
-"""The interval of a mean: from the mean of each task, its weight, the two rewards there are, if only two, and the
-least and the most."""
 Bounds = tuple[float | None, float | None]  # from the first, up to the second
 
+LEVEL = 0.95
 SCORED = "-reward:none"
 ONE_BY_ONE = ("key", "task", "error", "boundary", "state")  # texts that are no groups of scored rollouts
 _FEW = 12  # with at most this many different numbers, each is a group
@@ -166,7 +164,7 @@ def over_time(
     return [(each, f"{only} {within('finished_at', each)}".strip()) for each in bounds], places
 
 
-def summary_of(columns: Columns, allowed: Mask, estimate: Estimate) -> RewardSummary:
+def summary_of(columns: Columns, allowed: Mask) -> RewardSummary:
     """The rewards of these rollouts, all of which have one."""
     rewards = columns["reward"][allowed]
     if not len(rewards):
@@ -179,7 +177,10 @@ def summary_of(columns: Columns, allowed: Mask, estimate: Estimate) -> RewardSum
     share_of = (low, high) if low < high and bool(((rewards == low) | (rewards == high)).all()) else None
     if low == high and low in (0.0, 1.0):  # it could have been the other
         share_of = (0.0, 1.0)
-    interval = estimate(values.tolist(), weights[tried].tolist(), share_of, (low, high))
+    # As `velo metrics` has it: a task is one observation.
+    interval = mean_interval(
+        values.tolist(), weights[tried].tolist(), LEVEL, share_of=share_of, within=range_of(low, high)
+    )
     keyed = np.zeros(len(weights), bool)  # a rollout without a key has a task that metrics and comparisons leave out
     keyed[tasks[~np.isnan(columns["repeat"][allowed])]] = True
     own = values[keyed[tried]]
@@ -197,7 +198,7 @@ class FieldGroup:
     others: int = 0  # how many values those are; 0: they have none
 
 
-def by_field(columns: Columns, name: str, estimate: Estimate) -> list[FieldGroup]:
+def by_field(columns: Columns, name: str) -> list[FieldGroup]:
     """The rewards by a field. Of a text the most frequent values, then all others as one group."""
     scored, names = ~np.isnan(columns["reward"]), columns.names
     if name not in (*names.texts, *names.numbers):
@@ -208,7 +209,7 @@ def by_field(columns: Columns, name: str, estimate: Estimate) -> list[FieldGroup
         parts, places = cut(name, np.where(scored, columns.field(name, "by"), np.nan))
         masks = [(value, where, places == at, 0) for at, (value, where) in enumerate(parts)]
     return [
-        FieldGroup(value, f"{where} {SCORED}".strip(), summary_of(columns, mask, estimate), others)
+        FieldGroup(value, f"{where} {SCORED}".strip(), summary_of(columns, mask), others)
         for value, where, mask, others in masks
     ]
 
@@ -261,7 +262,7 @@ def few_values(columns: Columns, name: str) -> int:
     return len(most_frequent(columns, name))
 
 
-def reward_pictures(columns: Columns, estimate: Estimate) -> RewardPictures:
+def reward_pictures(columns: Columns) -> RewardPictures:
     """Everything about rewards."""
     reward = columns["reward"]
     scored = ~np.isnan(reward)
@@ -271,7 +272,7 @@ def reward_pictures(columns: Columns, estimate: Estimate) -> RewardPictures:
     return RewardPictures(
         rewards=groups_of(columns, parts, places),
         course=groups_of(columns, stretches, when),
-        summary=summary_of(columns, scored, estimate),
+        summary=summary_of(columns, scored),
         attempts=_attempts(columns, scored),
         keyless=int((scored & np.isnan(columns["repeat"])).sum()),
     )

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple
 
 from velodrome.errors import InputError
 from velodrome.index.answer_types import ANY, STATES
@@ -23,8 +22,14 @@ NONE = "none"  # `reward:none`: there is no value
 
 _MOST_CHARACTERS = 2000
 _MOST_TERMS = 32
-_TOKEN = re.compile(
-    r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<op><=|>=|!=|==|<|>|=|:)|(?P<word>[^\s"<>=!:]+)|(?P<bad>\S))'
+_OP = "<=|>=|!=|==|<|>|=|:"
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_WORD = r'[^\s"<>=!:]+'
+_TERM = re.compile(  # a value, or two or three with operators between them; a text may have colons: error:POST:http
+    rf"""\s*(?P<minus>-(?="))?(?P<first>{_STRING}|{_WORD})
+    (?P<gap>\s*)(?:(?P<op>{_OP})(?P<space>\s*)(?P<second>{_STRING}|{_WORD}(?::(?:{_WORD})?)*)?
+    (?:\s*(?P<op2>{_OP})\s*(?P<third>{_STRING}|{_WORD})?)?)?""",
+    re.VERBOSE | re.DOTALL,
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _BY_CODE = r"\\u\{([0-9a-fA-F]{1,6})\}"  # a character that cannot be typed or seen, within quotes or not
@@ -97,13 +102,6 @@ def _misfit(term: Compared | Matched, known: FieldNames) -> str | None:
     return None
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    start: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """What must hold of a rollout. Without terms every one is meant."""
@@ -116,7 +114,7 @@ class Query:
         """The filter a person typed. With `fields`, those there are, unknown names are refused at once."""
         if len(text) > _MOST_CHARACTERS:
             raise InputError(f"filter: longer than {_MOST_CHARACTERS} characters")
-        terms = tuple(_Parser(text).terms())
+        terms = tuple(_terms(text))
         if len(terms) > _MOST_TERMS:
             raise InputError(f"filter: more than {_MOST_TERMS} terms")
         query = Query(terms, text.strip())
@@ -158,120 +156,77 @@ class Sort:
         return f"-{self.field}" if self.descending else self.field
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._tokens = [
-            _Token(str(match.lastgroup), match[match.lastgroup or 0], match.start(match.lastgroup or 0), match.end())
-            for match in _TOKEN.finditer(text)
-            if match.lastgroup
-        ]
-        self._tokens += [_Token("end", "", len(text), len(text))] * 2
-        self._at = 0
+def _terms(text: str) -> Iterator[Term]:
+    at = 0
+    while text[at:].strip():
+        match = _TERM.match(text, at)
+        if match is None:
+            raise _unclear(text, at, "a field must come before {}")
+        term, at = _term(text, match)
+        yield term
 
-    def terms(self) -> Iterable[Term]:
-        while self._peek().kind != "end":
-            yield self._term()
 
-    def _peek(self, ahead: int = 0) -> _Token:
-        return self._tokens[self._at + ahead]
+def _term(text: str, match: re.Match[str]) -> tuple[Term, int]:
+    """A term, and where it ends."""
+    first, at, negated = match["first"], match.start("first"), match["minus"] is not None
+    compared = match["op"] is not None and not (first[0] == '"' and match["gap"])
+    if first[0] == "-" and not (compared and _NUMBER.fullmatch(first)):
+        first, at, negated = first[1:], at + 1, True
+        if not first:
+            raise _wrong(at - 1, 'nothing after "-"')
+    if not compared:
+        return _words(first, at, negated), match.end("first")
+    if match["second"] is None:
+        if text[match.end("op") :].strip():
+            raise _unclear(text, match.end("op"), "{} is not allowed here")
+        raise _wrong(match.start("op"), f'nothing after "{match["op"]}"')
+    if _NUMBER.fullmatch(first):
+        return _turned(match, first, negated), match.end()
+    if match["op2"]:
+        raise _wrong(match.start("op2"), "write the field between two bounds: 0 < reward < 1")
+    return _compared(match, _unquoted(first), at, negated), match.end()
 
-    def _take(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
 
-    def _term(self) -> Term:
-        first = self._take()
-        follower = self._peek()
-        compared = follower.kind == "op"
-        negated = first.kind == "word" and first.text.startswith("-")
-        if negated and not (compared and _NUMBER.fullmatch(first.text)):
-            rest = first._replace(text=first.text[1:], start=first.start + 1)
-            if rest.text:
-                first = rest
-            elif follower.start == first.end and follower.kind == "string":
-                first = self._take()
-                compared = self._peek().kind == "op"
-            else:
-                raise _wrong(first, 'nothing after "-"')
-        else:
-            negated = False
-        if first.kind == "op":
-            raise _wrong(first, f'a field must come before "{first.text}"')
-        if first.kind == "bad":
-            unclear = f'"{first.text}" is not understood here (put text to search for in quotes)'
-            raise _wrong(first, "a quote is not closed" if first.text == '"' else unclear)
-        if not compared or (first.kind == "string" and self._peek().start != first.end):
-            return _words(first, negated)
-        if _NUMBER.fullmatch(first.text):
-            return self._turned(first, negated)
-        return self._compared(first, negated)
+def _compared(match: re.Match[str], field: str, at: int, negated: bool) -> Term:
+    """`reward<1`, `error:timeout`, `reward:none`."""
+    op, value, place = _plain(match["op"]), match["second"], match.start("second")
+    is_number = field in OWN_NAMES.numbers  # in every file
+    if is_number or (field not in TEXT_FIELDS and op not in _MATCHES):
+        if op != ":":
+            return Compared(field, ((op, _number(value, place)),), negated, at + 1)
+    elif op not in _MATCHES:
+        raise _wrong(match.start("op"), f'"{field}" is a text: {field}:part, {field}=whole or {field}!=whole')
+    if op == ":" and match["space"]:
+        raise _wrong(match.start("op"), f'nothing after "{field:.60}:" (put a text with spaces in quotes)')
+    text = _unquoted(value)
+    if op == ":" and value == ANY:
+        term = Matched(field, ANY, "", negated, at + 1)
+    elif field == "state" and text not in STATES:
+        raise _wrong(place, f'no state "{text:.60}"{hint(text, STATES)} ({", ".join(STATES)})')
+    else:
+        term = Matched(field, op, text, negated, at + 1)
+    if not is_number:
+        return term
+    if (number := as_number(term)) is None:
+        raise _wrong(at, f'"{field}" is a number, and "{text:.60}" is not one')
+    return number
 
-    def _compared(self, name: _Token, negated: bool) -> Term:
-        op = self._take()
-        field = _unquoted(name)
-        if field not in OWN_NAMES.numbers and (field in TEXT_FIELDS or op.text in _MATCHES):
-            return self._matched(name, op, negated)
-        if op.text == ":":
-            return self._matched_number(name, op, negated)
-        number = _number(self._value(op))
-        following = self._peek()
-        if following.kind == "op":
-            raise _wrong(following, "write the field between two bounds: 0 < reward < 1")
-        return Compared(field, ((_plain(op.text), number),), negated, name.start + 1)
 
-    def _turned(self, number: _Token, negated: bool) -> Term:
-        """`0 < reward` and `0 < reward < 1`."""
-        op = self._take()
-        name = self._value(op)
-        if op.text == ":" or _NUMBER.fullmatch(name.text) or name.text in TEXT_FIELDS:
-            raise _wrong(name, f'a numeric field must come after "{op.text}"')
-        bounds = [(_TURNED[_plain(op.text)], _number(number))]
-        following = self._peek()
-        if following.kind == "op":
-            self._take()
-            if following.text == ":":
-                raise _wrong(following, '":" is not allowed here')
-            bounds.append((_plain(following.text), _number(self._value(following))))
-        return Compared(_unquoted(name), tuple(bounds), negated, name.start + 1)
-
-    def _matched_number(self, name: _Token, op: _Token, negated: bool) -> Term:
-        """`reward:1`, `reward:none` and `reward:*`, of a field that every file has."""
-        term = self._matched(name, op, negated)
-        number = as_number(term)
-        if number is None:
-            raise _wrong(name, f'"{term.field}" is a number, and "{term.value:.60}" is not one')
-        return number
-
-    def _matched(self, name: _Token, op: _Token, negated: bool) -> Matched:
-        following = self._peek()
-        if op.text == ":" and following.kind != "end" and following.start != op.end:
-            raise _wrong(op, f'nothing after "{name.text:.60}:" (put a text with spaces in quotes)')
-        value = self._value(op, colons=True)
-        if op.text not in _MATCHES:
-            raise _wrong(op, f'"{name.text}" is a text: {name.text}:part, {name.text}=whole or {name.text}!=whole')
-        field, text, at = _unquoted(name), _unquoted(value), name.start + 1
-        if op.text == ":" and value.kind == "word" and text == ANY:
-            return Matched(field, ANY, "", negated, at)
-        if field == "state" and text not in STATES:
-            raise _wrong(value, f'no state "{text:.60}"{hint(text, STATES)} ({", ".join(STATES)})')
-        return Matched(field, _plain(op.text), text, negated, at)
-
-    def _value(self, op: _Token, *, colons: bool = False) -> _Token:
-        if self._peek().kind == "end":
-            raise _wrong(op, f'nothing after "{op.text}"')
-        value = self._take()
-        if value.kind in ("op", "bad"):
-            raise _wrong(value, "a quote is not closed" if value.text == '"' else f'"{value.text}" is not allowed here')
-        while colons and value.kind == "word":  # error:POST:http is one value
-            colon, more = self._peek(), self._peek(1)
-            if colon.text != ":" or colon.start != value.end:
-                break
-            self._take()
-            value = value._replace(text=value.text + ":", end=colon.end)
-            if more.kind == "word" and more.start == colon.end:
-                self._take()
-                value = value._replace(text=value.text + more.text, end=more.end)
-        return value
+def _turned(match: re.Match[str], number: str, negated: bool) -> Term:
+    """`0 < reward` and `0 < reward < 1`."""
+    op, name, place = match["op"], match["second"], match.start("second")
+    if op == ":" or _NUMBER.fullmatch(name) or name in TEXT_FIELDS:
+        raise _wrong(place, f'a numeric field must come after "{op}"')
+    if ":" in (name if name[0] != '"' else match["op2"] or ""):
+        raise _wrong(place + name.find(":"), '":" is not allowed here')
+    bounds = [(_TURNED[_plain(op)], _number(number, match.start("first")))]
+    if match["op2"]:
+        if match["third"] is None:
+            raise _wrong(match.start("op2"), f'nothing after "{match["op2"]}"')
+        if match["op2"] == ":":
+            raise _wrong(match.start("op2"), '":" is not allowed here')
+        bounds.append((_plain(match["op2"]), _number(match["third"], match.start("third"))))
+    return Compared(_unquoted(name), tuple(bounds), negated, place + 1)
 
 
 def _plain(op: str) -> str:
@@ -283,10 +238,10 @@ def typed(text: str) -> str:
     return INVISIBLE.sub(lambda match: "".join(f"\\u{{{ord(each):x}}}" for each in match.group()), text)
 
 
-def _unquoted(token: _Token) -> str:
-    if token.kind == "string":
-        return re.sub(rf"{_BY_CODE}|\\(.)", _character, token.text[1:-1], flags=re.S)
-    return _decoded(token.text)
+def _unquoted(text: str) -> str:
+    if text[:1] == '"':
+        return re.sub(rf"{_BY_CODE}|\\(.)", _character, text[1:-1], flags=re.S)
+    return _decoded(text)
 
 
 def _decoded(text: str) -> str:
@@ -300,21 +255,30 @@ def _character(match: re.Match[str]) -> str:
     return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else match[0]
 
 
-def _number(token: _Token) -> float:
-    text = _unquoted(token)
+def _number(text: str, at: int) -> float:
+    text = _unquoted(text)
     if not _NUMBER.fullmatch(text) or not isfinite(float(text)):
-        raise _wrong(token, f'"{text:.60}" is not a number')
+        raise _wrong(at, f'"{text:.60}" is not a number')
     return float(text)
 
 
-def _words(token: _Token, negated: bool) -> Words:
-    text = _unquoted(token)
-    prefix = text.endswith("*")
+def _words(text: str, at: int, negated: bool) -> Words:
+    text = _unquoted(text)
     words = text.rstrip("*")
     if not any(letter.isalnum() for letter in words):
-        raise _wrong(token, f"there is no word to search for in {text:.60}")
-    return Words(words, prefix, negated, token.start + 1)
+        raise _wrong(at, f"there is no word to search for in {text:.60}")
+    return Words(words, text.endswith("*"), negated, at + 1)
 
 
-def _wrong(token: _Token, what: str) -> InputError:
-    return InputError(f"filter, at {token.start + 1}: {what}")
+def _unclear(text: str, at: int, what: str) -> InputError:
+    """Why no value begins here."""
+    at += len(text[at:]) - len(text[at:].lstrip())
+    op = re.match(_OP, text[at:])
+    if op is not None:
+        return _wrong(at, what.format(f'"{op.group()}"'))
+    unclear = f'"{text[at]}" is not understood here (put text to search for in quotes)'
+    return _wrong(at, "a quote is not closed" if text[at] == '"' else unclear)
+
+
+def _wrong(at: int, what: str) -> InputError:
+    return InputError(f"filter, at {at + 1}: {what}")

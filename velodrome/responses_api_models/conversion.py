@@ -1,6 +1,6 @@
 """OpenAI Responses <-> Chat Completions, both ways: requests, conversations, answers, usage.
 
-Pure functions that copy no more than they change and never touch what they are given. What both sides can say
+Pure functions that copy no more than they change and never change their arguments. What both sides can say
 survives the way there and back. What only one side can say raises `ModelError` where leaving it out would change the
 conversation, else it is left out. `developer` becomes `system`, because the chat templates of open models skip roles
 they do not know. Fields not named here (`top_k`, `seed`, `chat_template_kwargs`, …) pass through. A conversation may be
@@ -229,7 +229,7 @@ def chat_from_response(response: Json) -> Json:
         notes += [nested(note) for note in part.get("annotations") or ()]
     joined(message)
     if message["content"] == "" and not any(item.get("content") or item.get("content") == "" for item in texts):
-        message["content"] = None  # which is no text; "" is one
+        message["content"] = None  # no text at all; "" would be an empty one
     if notes:
         message["annotations"] = notes
     reason = (response.get("incomplete_details") or {}).get("reason")

@@ -1,6 +1,6 @@
-"""Token ids and log-probabilities: what a request asks for, and what an answer has, wherever its server put it.
+"""Token ids and log-probabilities: what a request wants, and what an answer has, wherever its server put it.
 
-What was asked for and did not come is `null` under its name, so a rollout says of itself what it lacks.
+A field that was requested and did not come is `null`, so a row shows what it lacks.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ log = logging.getLogger(__name__)
 
 LOGPROBS = "message.output_text.logprobs"
 PROMPT, IDS, LOG_PROBS = TOKEN_FIELDS
-ASKING = ("return_token_ids", "enable_response_messages")  # vLLM's chat, which SGLang follows; vLLM's Responses
-_ASKED = frozenset((*ASKING, "logprobs", "top_logprobs", "include"))
-_GIVEN = frozenset((PROMPT, "input_messages", "output_messages"))  # in a Response that was not asked for them
+ID_FIELDS = ("return_token_ids", "enable_response_messages")  # vLLM's chat, which SGLang follows; vLLM's Responses
+_REQUEST_FIELDS = frozenset((*ID_FIELDS, "logprobs", "top_logprobs", "include"))
+_UNREQUESTED = frozenset(
+    (PROMPT, "input_messages", "output_messages")
+)  # in a Response although they were not requested
 
 _PLACES = frozenset((*TOKEN_FIELDS, "token_ids", "provider_specific_fields", "input_messages", "output_messages"))
 
 
 def wanted(request: Json, over: Json) -> tuple[str, ...]:
-    """Which of the token fields a request asks for; the fields of `over` win over its own."""
-    if _ASKED.isdisjoint(request) and _ASKED.isdisjoint(over):
+    """Which of the token fields a request wants; the fields of `over` win over its own."""
+    if _REQUEST_FIELDS.isdisjoint(request) and _REQUEST_FIELDS.isdisjoint(over):
         return ()
-    asked = {name: over.get(name, request.get(name)) for name in _ASKED}
-    names = (PROMPT, IDS) if any(asked[name] for name in ASKING) else ()
-    probs = asked["logprobs"] or asked["top_logprobs"] is not None or LOGPROBS in (asked["include"] or ())
+    values = {name: over.get(name, request.get(name)) for name in _REQUEST_FIELDS}
+    names = (PROMPT, IDS) if any(values[name] for name in ID_FIELDS) else ()
+    probs = values["logprobs"] or values["top_logprobs"] is not None or LOGPROBS in (values["include"] or ())
     return (*names, LOG_PROBS) if probs else names
 
 
 def add_request_fields(body: Json, names: Sequence[str], *, chat: bool) -> None:
-    """Write into a body how its endpoint is asked for these fields."""
+    """Add the fields with which this endpoint is asked for token fields."""
     if IDS in names:
         body["return_token_ids"] = True
         if not chat:
@@ -51,8 +53,8 @@ def add_request_fields(body: Json, names: Sequence[str], *, chat: bool) -> None:
 
 
 def has_tokens(response: Json) -> bool:
-    """Whether a Response has token ids, asked for or not."""
-    return not _GIVEN.isdisjoint(response)
+    """Whether a Response has token ids, requested or not."""
+    return not _UNREQUESTED.isdisjoint(response)
 
 
 def token_fields(answer: Json) -> Json:
@@ -86,7 +88,7 @@ def token_fields(answer: Json) -> Json:
     if not prompt and not ids and not log_probs:
         return {}
     if (ids and len(log_probs or ids) != len(ids)) or (not ids and len(probs) != generated):
-        log_probs = None  # of some tokens only: nobody could say which
+        log_probs = None  # of some tokens only, and unknown which
     if not ids and (message.get("content") or not message):
         log_probs = None  # they are on the text
     fields = {PROMPT: prompt, IDS: ids, LOG_PROBS: log_probs}
@@ -106,7 +108,7 @@ def mark_missing(output: list[Json], names: Sequence[str]) -> list[str]:
 
 
 class MissingTokens:
-    """Logs once per model what was asked for and does not come; a collection reports it by itself."""
+    """Logs once per model which requested fields do not come; a collection has its own report."""
 
     def __init__(self) -> None:
         self._said = False

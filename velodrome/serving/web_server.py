@@ -1,8 +1,8 @@
-"""uvicorn, as every server here runs it: no signal handlers of its own, and bounds that uvicorn does not have.
+"""uvicorn, as every server here runs it: no signal handlers of its own, and a bound that uvicorn does not have.
 
-The head of a request must arrive in time and must end. The body is bounded by `app.read_json`, an idle connection by
-uvicorn's keep-alive. The head of an answer leaves together with its body: uvicorn writes one after the other, which
-would wake the caller twice.
+The head of a request must end. The body is bounded by `routes.read_json`, an idle connection by uvicorn's keep-alive.
+The head of an answer leaves together with its body: uvicorn writes one after the other, which would wake the caller
+twice.
 """
 
 from __future__ import annotations
@@ -114,23 +114,16 @@ class Corked:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol; a client that drips its head is cut off."""
+    """uvicorn's protocol, which alone takes a head of any size."""
 
-    head_timeout_s = 30.0
     max_head_bytes = 128 * 1024
 
-    _alarm: asyncio.TimerHandle | None = None
-    _in_head = True  # a new connection owes a request
+    _in_head = True
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", Corked(transport, self.loop))
-        self._alarm = self.loop.call_later(self.head_timeout_s, transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -142,18 +135,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._in_head:
-            if self._alarm is not None:
-                self._disarm()
-            self._head_bytes = 0
-            return
-        self._head_bytes += len(data)
+        self._head_bytes = self._head_bytes + len(data) if self._in_head else 0
         if self._head_bytes > self.max_head_bytes and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
-        elif self._alarm is None:
-            self._alarm = self.loop.call_later(self.head_timeout_s, self.transport.close)
-
-    def _disarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None

@@ -14,7 +14,7 @@ from velodrome.api.call import public_call
 from velodrome.api.reading import PathLike, checked_files, named_files
 from velodrome.errors import ServerError, VelodromeError, needs_extra
 from velodrome.index import Index, Query
-from velodrome.records.judgements import Judgement
+from velodrome.index.judgements import Judgement
 
 
 class Viewer:
@@ -88,7 +88,7 @@ def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
     """
     query = Query.parse(where)
     [path] = checked_files([rollouts])
-    with closing(Index(path, judged=True, search=bool(query.words))) as index:
+    with closing(Index(path, judged=True)) as index:
         index.refresh()
         wanted = {entry.number for entry in index.select(query)} if where else None
         return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]

@@ -19,7 +19,7 @@ from velodrome.viewer.pages.failures_page import failures_page
 from velodrome.viewer.pages.frame import rendered
 from velodrome.viewer.pages.links import Address, Links, long
 from velodrome.viewer.pages.pair_page import pair_of_task, pair_page
-from velodrome.viewer.pages.rollout_files import curl, markdown, trace
+from velodrome.viewer.pages.rollout_files import curl, trace
 from velodrome.viewer.pages.rollout_page import rollout_page
 from velodrome.viewer.pages.rollouts_page import rollouts_page
 from velodrome.viewer.pages.run_page import run_page
@@ -30,6 +30,7 @@ from velodrome.viewer.pages.tasks_page import tasks_page
 from velodrome.viewer.pages.training_page import curves_page, training_page
 from velodrome.viewer.parts.dialogue import pretty
 from velodrome.viewer.runs.known_runs import KnownRun, KnownRuns
+from velodrome.viewer.transcript import transcript
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ ROLLOUT_FILES: dict[
     str, tuple[str, Callable[[dict[str, Any]], str | bytes]]
 ] = {  # by ending: the type, the row as text
     "json": ("application/json", pretty),
-    "md": ("text/markdown", markdown),
+    "txt": ("text/plain", transcript),
     "sh": ("text/plain", curl),
     "trace": ("application/json", trace),
 }

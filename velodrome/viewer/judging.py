@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from velodrome.errors import InputError
 from velodrome.index import Entry
-from velodrome.records.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
+from velodrome.index.judgements import LONGEST_NAME, RATINGS, make_judgement, save_judgement
 from velodrome.records.task import hashed
 from velodrome.serving.callers import host_name, is_loopback
 from velodrome.viewer.access import form_fields, local_address

@@ -1,15 +1,11 @@
-"""Measure whole files, in this process or in a child process, so that the viewer is free to answer.
-
-The kind `index` brings the index of a file up to date; everything else runs at a low priority.
-"""
+"""Measure whole files, in this process or in a child process, so that the viewer is free to answer."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,6 @@ import orjson
 
 from velodrome.children import Child, ParentChannel, spawn
 from velodrome.errors import InputError, VelodromeError, blame
-from velodrome.index import Index
 from velodrome.records.jsonl import LostLine
 
 Json = dict[str, Any]
@@ -78,54 +73,33 @@ def scan(path: Path) -> Json:
     }
 
 
-class MeasuringProcess:
-    """A child process that measures. `run` is called in a thread, `kill` from any other."""
+def measured_apart(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
+    """The same by a child process at a low priority; `started` gets the child, to kill it early."""
+    return asyncio.run(_measured_apart(kind, paths, started))
 
-    def __init__(self) -> None:
-        self._child: Child | None = None
-        self._killed = False
 
-    def run(self, kind: str, *paths: Path) -> Any:
-        """The numbers of one kind. Any error because of a file is an `InputError`."""
-        return asyncio.run(self._run(kind, paths))
-
-    async def _run(self, kind: str, paths: Sequence[Path]) -> Any:
-        self._child = child = await spawn(_MAIN, orjson.dumps([kind, *map(str, paths)]))
-        if self._killed:
-            child.kill()
-        try:
-            answer = await child.receive()
-        finally:
-            await child.close(0.0)
-        if answer is None:
-            raise InputError(f"the process that reads {paths[0].name} ended with {child.ending}")
-        result = orjson.loads(answer)
-        if "error" in result:
-            raise InputError(result["error"])
-        return result["value"]
-
-    def kill(self) -> None:
-        """End it now."""
-        self._killed = True
-        if self._child is not None:
-            self._child.kill()
+async def _measured_apart(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
+    child = await spawn(_MAIN, orjson.dumps([kind, *map(str, paths)]))
+    started(child)
+    try:
+        answer = await child.receive()
+    finally:
+        await child.close(0.0)
+    if answer is None:
+        raise InputError(f"the process that reads {paths[0].name} ended with {child.ending}")
+    result = orjson.loads(answer)
+    if "error" in result:
+        raise InputError(result["error"])
+    return result["value"]
 
 
 def main(channel: ParentChannel) -> None:
     """One measurement in a child process."""
-    kind, *words = orjson.loads(channel.receive() or b"")
-    paths = [Path(word) for word in words]
-    result: dict[str, Any]
+    kind, *names = orjson.loads(channel.receive() or b"")
+    with suppress(OSError):
+        os.nice(10)
     try:
-        if kind == "index":
-            gc.disable()  # rows hold no cycles, and looking for some takes a third of the time
-            with closing(Index(paths[0])) as index:
-                index.refresh()
-            result = {"value": None}
-        else:
-            with suppress(OSError):
-                os.nice(10)
-            result = {"value": measured(kind, paths)}
+        result = {"value": measured(kind, [Path(name) for name in names])}
     except VelodromeError as error:
         result = {"error": str(error).splitlines()[0]}
     channel.send(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))

@@ -5,9 +5,8 @@ The folder is new, empty, or an earlier copy; a folder with anything else in it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -35,8 +34,6 @@ MARK = f"<!-- a page {_OURS} -->"
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 DEFAULT_LIMIT = 1000
 _PATIENT_S = 24 * 3600.0
-_INDENT = re.compile(r"^( +)\1", re.MULTILINE)
-_BETWEEN = re.compile(">[^<]*<")
 _STATIC = Path(__file__).parent / "static"
 
 
@@ -100,7 +97,8 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     def write(name: str | None, here: str, values: Json) -> None:
         nonlocal pages
         text = rendered(f"{here}.html", here, links, source=source, frame=frame, **values)
-        _write(folder / (name or ""), smaller(text))
+        # A browser does not load modules from a file.
+        _write(folder / (name or ""), text.replace('<script type="module" ', "<script defer "))
         pages += 1
 
     write("index.html", "run", run_page(source, links, Address()))
@@ -117,8 +115,6 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         since = next(reversed(links.lists))
     for entry in entries:
         values = rollout_page(source, links, Address(where, number=entry.number))
-        raw = values["raw"]
-        values["raw"] = replace(raw, head=Markup(_INDENT.sub(r"\1", raw.head)))  # half as many spaces
         write(links.rollout(entry.number), "rollout", values)
     write("tasks.html", "tasks", _tasks(source, links))
     for task, name in links.tasks_copied.items():
@@ -176,10 +172,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def smaller(page: str) -> str:
-    """The page with quotes between tags as they are (only in attributes they must be escaped), and without modules,
-    which a browser does not load from a file."""
-    page = page.replace('<script type="module" ', "<script defer ")
-    return _BETWEEN.sub(lambda match: match.group().replace("&quot;", '"').replace("&#x27;", "'"), page)

@@ -16,7 +16,7 @@ from velodrome.records.outcomes import BETWEEN_TURNS
 from velodrome.timing.figures import counted
 from velodrome.timing.invisible import one_line, plain
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, pretty
-from velodrome.viewer.parts.episode import Episode, how_it_ended, is_reward, read_episode
+from velodrome.viewer.parts.episode import how_it_ended, is_reward
 
 Json = dict[str, Any]
 
@@ -84,24 +84,14 @@ def _message(message: ShownMessage) -> Iterator[tuple[str, str]]:
 
 def _episode(row: Json) -> list[str]:
     """What happened in an episode. `episode` is untrusted: malformed parts are left out."""
-    raw, episode = row["episode"], read_episode(row)
-    steps = episode.steps if isinstance(episode, Episode) else row.get("length")
-    parts = [counted(each, noun) for each, noun in ((raw.get("agents"), "agent"), (steps, "step")) if is_count(each)]
-    parts += filter(None, [how_it_ended(raw)])
+    raw = row["episode"]
+    sizes = ((raw.get("agents"), "agent"), (row.get("length"), "step"))
+    parts = [*(counted(each, noun) for each, noun in sizes if is_count(each)), *filter(None, [how_it_ended(raw)])]
     lines = [", ".join(parts) or "its agents and steps are not known"]
     returns = raw.get("returns")
-    values = [f"{each:.6g}" for each in returns if is_reward(each)] if isinstance(returns, list) else []
-    if values:
-        more = len(values) - _MOST_RETURNS
-        lines.append(f"returns: {', '.join(values[:_MOST_RETURNS])}{f' and {more:,} more' if more > 0 else ''}")
-    agreement = row.get("agreement_alone")
-    if is_reward(agreement) and 0 <= agreement <= 1:
-        lines.append(f"agreement with the teacher: {agreement:.1%}")
-    if isinstance(episode, str):
-        lines.append(f"it cannot be shown: {episode}")
-    elif episode is not None:
-        lines.append("velo view plays it")
-    return lines
+    if isinstance(returns, list) and (values := [f"{each:.6g}" for each in returns[:_MOST_RETURNS] if is_reward(each)]):
+        lines.append(f"returns: {', '.join(values)}{', …' if len(returns) > _MOST_RETURNS else ''}")
+    return [*lines, "velo view plays it"]
 
 
 def _score(facts: RowFacts) -> Iterator[str]:

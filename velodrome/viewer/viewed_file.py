@@ -6,36 +6,32 @@ import re
 import threading
 import time
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, State
 from velodrome.index.check_field import FoundLines, check_field, found_lines
+from velodrome.index.judgements import Judgements
 from velodrome.index.lines import GONE
 from velodrome.index.outside import NotYet
-from velodrome.records.judgements import Judgements
 from velodrome.records.other_files import foreign_file, other_file
 from velodrome.records.rollout import beside
 from velodrome.settings.files import file_problem
-from velodrome.viewer.measure import MeasuringProcess
-from velodrome.viewer.measurements import SMALL_BYTES, Measurement, Measurements
-
-T = TypeVar("T")
+from velodrome.viewer.measurements import SMALL_BYTES, Background, Measurement, Measurements, stamp
 
 SCAN = "scan"
-_SCAN_VERSION = 1  # raise it when a scan gives other numbers for the same file
+_SCAN_VERSION = 2  # raise it when a scan gives other numbers for the same file
 
 _FIRST_S = 1.0
 _AT_ONCE_S = 0.05  # how long a page reads on before it answers
 _BEHIND_S = 0.2  # how long the follower reads before it lets others in
 _IDLE_S = 1.0
-_LOOK_S = 0.25
 _FAR_BEHIND_BYTES = 64_000_000
 _FEW = 50_000  # rollouts about which everything is answered at once
 _PATIENCE_S = 0.1
@@ -44,26 +40,10 @@ _NOTED_S = 120.0  # how long the note that a file was read again stays
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What the index is asked about the file as it is, and what it answered about the file before."""
-
-    version: tuple[Any, ...]
-    future: Future[Any]
-    last: Any
-
-
 class ViewedFile:
     """A file with its name in addresses. Close it to stop following."""
 
-    def __init__(
-        self,
-        path: Path,
-        slug: str,
-        measurements: Measurements,
-        *,
-        name: str = "",
-    ) -> None:
+    def __init__(self, path: Path, slug: str, measurements: Measurements, *, name: str = "") -> None:
         self.path = path.absolute()  # independent of the working directory
         self.slug = slug
         self.name = name or path.name
@@ -71,23 +51,19 @@ class ViewedFile:
         checks = check_field(self._found_lines, lambda: measurements.updates(self), self._checks_note)
         self._index = Index(self.path, judged=True, outside=[checks])
         self._over = threading.Event()
-        self._elsewhere = False  # whether another process brings the index up to date
-        self._answers: dict[Hashable, _Answer] = {}
-        self._late = 0
-        self._answering = ThreadPoolExecutor(1, thread_name_prefix=f"answer-{slug}")
+        self._answers = Background(f"answer-{slug}")
         self.problem: str | None = None  # why the file cannot be read on, while that is so
         self.rebuilt_at = 0.0  # when the index noticed that it is another file
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
 
     def follow(self) -> None:
         """Keep the index up to date until `close`. A file of ordinary size is read before this returns."""
-        self._refresh(_LOOK_S if self.behind else _FIRST_S)
+        self._refresh(_BEHIND_S if self.behind else _FIRST_S)
         self._follower.start()
 
     def index(self) -> Index:
         """The index, as far as it can be brought up to date in a moment."""
-        if not self._elsewhere:
-            self._refresh(_AT_ONCE_S)
+        self._refresh(_AT_ONCE_S)
         return self._index
 
     def read_on(self) -> Index:
@@ -95,33 +71,12 @@ class ViewedFile:
         self._refresh(None)
         return self._index
 
-    def soon(self, what: Hashable, ask: Callable[[Index], T], *, patience_s: float = _PATIENCE_S) -> T | None:
-        """What the index answers. About a large file that can take longer than a page should.
-
-        Then it is what the index answered before the file grew, or None.
-        """
+    def soon(self, what: Hashable, ask: Callable[[Index], Any], *, patience_s: float = _PATIENCE_S) -> Measurement:
+        """What the index answers. About a large file that can take longer than a page should wait."""
         state = self._index.state
-        version = (state.rebuilt_at, state.rows, state.failed, self._index.outside_versions())
-        known = self._answers.get(what)
-        if known is None or known.version != version:
-            last = None
-            if known is not None and known.version[0] == version[0]:
-                answered = not known.future.cancel() and known.future.done() and not known.future.exception()
-                last = known.future.result() if answered else known.last
-            known = _Answer(version, self._answering.submit(_unless_early, ask, self._index), last)
-            self._answers[what] = known
-        wait([known.future], timeout=max(patience_s, _FIRST_S) if state.entries <= _FEW else patience_s)
-        if not known.future.done() or known.future.cancelled():  # another page may need it for a newer file
-            known.future.add_done_callback(self._count_late)
-            result: T | None = known.last
-            return result
-        if known.future.exception():  # it is tried again
-            self._answers.pop(what, None)
-        answer: T | None = known.future.result()
-        return answer
-
-    def _count_late(self, future: Future[Any]) -> None:
-        self._late += 1  # an answer that a page did not wait for makes that page an old one
+        version = state.rebuilt_at, (state.rows, state.failed, self._index.outside_versions())
+        patience_s = max(patience_s, _FIRST_S) if state.entries <= _FEW else patience_s
+        return self._answers.answer(what, version, partial(ask, self._index), patience_s=patience_s)
 
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
         """The metrics, the profile, the checks or the tools of the file, all of which come from one scan of it."""
@@ -151,8 +106,7 @@ class ViewedFile:
     def _stamps(self) -> list[Any]:
         """What changes when a result would."""
         paths = [self.path, beside(self.path, "failures.jsonl"), beside(self.path, "run.json")]
-        stamps = [(each.stat().st_size, each.stat().st_mtime_ns) for each in paths if each.exists()]
-        return [_SCAN_VERSION, *(part for stamp in stamps for part in stamp)]
+        return [_SCAN_VERSION, *(number for path in paths for number in stamp(path)[1:])]
 
     @property
     def state(self) -> State:
@@ -189,9 +143,9 @@ class ViewedFile:
         state = self._index.state
         seen = (state.rows, state.failed, state.unreadable, state.live, state.complete, state.rebuilt)
         made = (
-            self._late,
+            self._answers.late,
             self.measurements.updates(self),
-            _modified(beside(self.path, "run.json")),
+            stamp(beside(self.path, "run.json")),
             self.judgements.version,
         )
         return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
@@ -199,7 +153,7 @@ class ViewedFile:
     def close(self) -> None:
         """Stop following and close the index."""
         self._over.set()
-        self._answering.shutdown(cancel_futures=True)
+        self._answers.close()
         if self._follower.is_alive():
             self._follower.join()
         self._index.close()
@@ -217,39 +171,9 @@ class ViewedFile:
         return state.complete
 
     def _follow(self) -> None:
-        alone = False
         while not self._over.is_set():
-            if self.behind and not alone:
-                alone = not self._index_elsewhere()
             up_to_date = self._refresh(_BEHIND_S)
             self._over.wait(_IDLE_S if up_to_date else 0.005)
-
-    def _index_elsewhere(self) -> bool:
-        """Index a long file in another process. False if that failed."""
-        process = MeasuringProcess()
-        with ThreadPoolExecutor(1, thread_name_prefix="index") as pool:
-            self._elsewhere = True
-            indexing = pool.submit(process.run, "index", self.path)
-            while not indexing.done() and not self._over.wait(_LOOK_S):
-                pass
-            process.kill()
-        self._elsewhere = False
-        return indexing.exception() is None
-
-
-def _unless_early(ask: Callable[[Index], T], index: Index) -> T | None:
-    """What the index answers; None while a field that it needs is still being computed."""
-    try:
-        return ask(index)
-    except NotYet:
-        return None
-
-
-def _modified(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def slug_of(name: str, taken: Container[str]) -> str:

@@ -20,10 +20,10 @@ from velodrome.errors import InputError
 from velodrome.exchange.export.split_files import drawn, task_hash
 from velodrome.index import Index, Query
 from velodrome.index.fields import FIELD_NAMES, TASK_FIELDS
+from velodrome.index.judgements import Judgement
 from velodrome.index.outside import OutsideField
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import loads
-from velodrome.records.judgements import Judgement
 from velodrome.records.rollout import completed
 from velodrome.records.task import hashed, is_minimal
 
@@ -60,7 +60,7 @@ class Selection:
             raise
 
     def _choose(self, path: Path, query: Query) -> None:
-        index = Index(path, judged=True, outside=self._outside(path), search=bool(query.words))
+        index = Index(path, judged=True, outside=self._outside(path))
         self._indexes.append(index)
         state = index.refresh()
         self._rebuilt.append(state.rebuilt)

@@ -1,7 +1,7 @@
 """An agent anywhere that answers `/v1/responses` or `/v1/chat/completions`; our environment verifies what it answered.
 
-It is asked once, with the task's conversation, and does the rest itself: its own model, its own tools. What it returns,
-results of its tools included, is the rollout. If the environment is a server, the agent can be given the tools of the
+It gets one call, with the task's conversation, and uses its own model and tools. What it returns, results of its
+tools included, is the rollout. If the environment is a server, the agent can be given the tools of the
 session by MCP. A fault of the agent is an `AgentError`.
 """
 
@@ -59,7 +59,7 @@ class RemoteAgent(Component):
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:
-        """Nothing of its own to close."""
+        """Nothing to close."""
 
     async def _run(self, task: Json, talk: Conversation, verify: bool) -> Json:
         with span("session"), blame(ToolError, "seed_session"):
@@ -78,7 +78,7 @@ class RemoteAgent(Component):
         return {**result, "response": response}
 
     async def _answer(self, session: str, request: Json, talk: Conversation) -> Json:
-        """The agent's Response. Tools of the environment are not sent: nobody here would run them."""
+        """The agent's Response. Tools of the environment are not sent, because nothing here would run them."""
         sent = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
         if self.offer_mcp and session:
             sent["tools"] = [self._mcp_tool(session)]

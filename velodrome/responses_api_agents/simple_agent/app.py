@@ -1,9 +1,8 @@
 """Ask the model, run the tools it calls, send it the results, until it answers; then verify.
 
 In an environment that takes turns the answer is an action, and it continues until the environment ends it.
-The tool calls of one turn run side by side. The model's own mistakes are answered to the model; a fault of somebody
-else ends the rollout with that boundary's error, which carries the conversation so far. The session is closed
-whatever happens.
+The tool calls of one turn run side by side. A mistake of the model is reported to the model. Any other fault ends the
+rollout with the error of its boundary, which carries the conversation so far. The session is always closed.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class SimpleAgent(Component):
                 result |= score if play is None else play.own_reward(score)
         finally:
             await self.leave(session)
-        result["responses_create_params"] = request  # what was asked, whatever the score says of it
+        result["responses_create_params"] = request  # the request itself: a score cannot replace it
         if play is not None:
             result |= play.fields
         result["response"] = response
@@ -210,4 +209,4 @@ class SimpleAgent(Component):
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:
-        """Nothing of its own to close."""
+        """Nothing to close."""

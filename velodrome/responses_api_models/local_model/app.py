@@ -125,7 +125,7 @@ class LocalModel(Answering, Component):
         return self._constrained and constrained.wanted(request)
 
     def _mark(self, output: list[Json], request: Json) -> None:
-        """Mark the token fields that were asked for and did not come."""
+        """Mark the token fields that were requested and did not come."""
         self._missing.say(tokens.mark_missing(output, tokens.wanted(request, {})), "local_model", _TOKENS_HINT)
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ class LocalModel(Answering, Component):
         body = {**SAMPLING, **{key: value for key, value in chat.items() if value is not None}}
         if tokens.IDS in tokens.wanted(body, {}):
             body["return_tokens"] = True
-        for name in tokens.ASKING:
+        for name in tokens.ID_FIELDS:
             body.pop(name, None)
         if body.get("logprobs"):
             body["top_logprobs"] = max(1, body.get("top_logprobs", 1))  # llama.cpp takes 0 for "no log-probabilities"

@@ -27,7 +27,7 @@ GUIDE = (
 COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
 _ANSWER = '{"answer": "'
-# Whole characters of a JSON string: an escape or a pair of surrogates is one.
+# Whole characters of a JSON string; an escape or a pair of surrogates counts as one.
 _CHARACTERS = re.compile(
     r"(?:[^\"\\\x00-\x1f]|\\[\"\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
@@ -143,7 +143,7 @@ def _schema(tools: list[Json], chat: Json) -> Json:
         _object(tool={"const": tool["name"]}, arguments=_parameters(tool, f"#/anyOf/{index}/properties/arguments"))
         for index, tool in enumerate(tools)
     ]
-    # A forced call is asked for once: held to it after the result too, an agent's loop would never end.
+    # A call is forced once: forced after its result too, an agent's loop would never end.
     if not forced or chat["messages"][-1].get("role") == "tool":
         shapes.append(_object(answer={"type": "string"}))
     return {"x-guidance": COMPACT, "anyOf": shapes}

@@ -1,6 +1,6 @@
 """llama.cpp behind one blocking call that can be stopped.
 
-xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be given up: its callback
+xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be stopped: its callback
 returns True, and llama.cpp frees the slot. So every call is streamed, except those that ask for token ids: a stream
 leaves out the ids of tokens that add no text, such as the end of the turn, and of parts of characters.
 
@@ -57,7 +57,7 @@ class Engine:
         params.fit_params = False
         params.cache_ram_mib = 0  # else up to 8 GB of old prompts
         params.endpoint_metrics = True
-        # The library opens a loopback port whether it is wanted or not; nobody else knows this key.
+        # The library opens a loopback port in any case; the key keeps other programs out.
         self._key = secrets.token_hex(16)
         params.api_keys = [self._key]
         self._slots = parallel
@@ -74,7 +74,7 @@ class Engine:
     def generate(self, body: Json, take: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
         """Hand each chunk of the completion to `take` as it is made, until `stopped`.
 
-        With `return_tokens` there is one chunk, which has the ids of all tokens; it cannot be given up.
+        With `return_tokens` there is one chunk, which has the ids of all tokens; it cannot be stopped.
         """
         with blame(ModelError, "llama.cpp"), self._prepared(body, stopped):
             if body.get("return_tokens"):
@@ -105,7 +105,7 @@ class Engine:
             **body,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "return_progress": True,  # so that a long prompt can be given up too
+            "return_progress": True,  # so that a call can be stopped in a long prompt too
         }
 
         def hand_over(chunk: str | bytes) -> bool:

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server as a `Model`, over `/responses` or `/chat/completions`.
 
-One call is one POST, retried by `velodrome.http` within its bounds; a stream, until it begins. Whatever goes wrong is
-a `ModelError`; the request it is given is never changed.
+One call is one POST, retried by `velodrome.http` within its bounds; a stream, until it begins. Every failure is a
+`ModelError`. The caller's request is never changed.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class OpenAI(Answering, Component):
     async def _sent(
         self, request: Json, names: Sequence[str], send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
     ) -> tuple[Endpoint, _Got]:
-        """The reply to a request, and from which endpoint: the one that was found, or the first of the two there is.
+        """The reply to a request, and its endpoint: the known one, or the first of the two that the server has.
 
         More servers have token ids in chat, so it is the first for requests that ask for them.
         """
@@ -293,7 +293,7 @@ class OpenAI(Answering, Component):
         return body
 
     def _turn(self, endpoint: Endpoint, reply: http.Reply, request: Json, names: Sequence[str]) -> Turn:
-        """The turn in a reply. One with a flaw is not asked for again: that would choose among samples."""
+        """The turn in a reply. A flawed one is not requested again: that would select among samples."""
         try:
             if endpoint == "responses":
                 turn = parse(reply.answer, by_agent=self.is_agent)

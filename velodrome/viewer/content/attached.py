@@ -48,12 +48,12 @@ class Attachment:
 
 def attachments(content: Any) -> list[Attachment]:
     """The attachments of a content, in order: of OpenAI's chat and Responses shapes, Anthropic's and MCP's."""
-    found: list[Attachment] = []
+    result: list[Attachment] = []
     for part in _parts(content, 0):
-        if len(found) == MOST_ATTACHMENTS:
+        if len(result) == MOST_ATTACHMENTS:
             break
-        found.append(_attachment(part))
-    return found
+        result.append(_attachment(part))
+    return result
 
 
 def _parts(content: Any, depth: int) -> Iterator[Json]:
@@ -103,10 +103,10 @@ def checked_image(held: str, name: str = "") -> Attachment:
     data = _bytes(held)
     if data is None:
         return Attachment("image", name, size, note="not base64")
-    found = measured(data)
-    if found is None:
+    image = measured(data)
+    if image is None:
         return Attachment("image", name, len(data), note="not a PNG, JPEG, GIF or WebP image")
-    media, width, height = found
+    media, width, height = image
     measures = f"{media.removeprefix('image/')}, {width:,} × {height:,}"
     if not 0 < width * height <= MOST_PIXELS:
         return Attachment("image", name, len(data), note=f"too large to draw: {measures}")

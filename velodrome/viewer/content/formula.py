@@ -33,18 +33,13 @@ _ELEMENTS = frozenset(
      "munder", "mover", "munderover", "mtable", "mtr", "mtd", "mstyle", "mmultiscripts", "mprescripts")
 )  # fmt: skip
 _ROWS = frozenset(("mpadded", "mphantom", "menclose", "merror"))  # shown as what they hold, never hidden or moved
-_YES_NO = re.compile("true|false")
-_LENGTH = re.compile(r"[0-2]?(\.\d{1,4})?em|-0?\.\d{1,4}em|0(px)?")
-_ATTRIBUTES = {
-    "display": re.compile("inline|block"),
-    **dict.fromkeys(
-        ("displaystyle", "stretchy", "fence", "accent", "accentunder", "largeop", "movablelimits"), _YES_NO
-    ),
-    "scriptlevel": re.compile("[0-2]"),
-    "form": re.compile("prefix|infix|postfix"),
-    "mathvariant": re.compile("normal"),
-    **dict.fromkeys(("linethickness", "width", "minsize", "maxsize"), _LENGTH),
-}
+_ATTRIBUTES = frozenset(
+    ("display", "displaystyle", "stretchy", "fence", "accent", "accentunder", "largeop", "movablelimits", "scriptlevel",
+     "form", "mathvariant", "linethickness", "width", "minsize", "maxsize")
+)  # fmt: skip
+_VALUE = re.compile(
+    r"inline|block|true|false|prefix|infix|postfix|normal|[0-2]|[0-2]?(\.\d{1,4})?em|-0?\.\d{1,4}em|0(px)?"
+)
 _CLASSES = {  # what browsers draw only when a style says so
     ("notation", "box"): "boxed",
     ("notation", "updiagonalstrike"): "struck",
@@ -80,10 +75,10 @@ def formula(latex: str, *, block: bool = False) -> Markup | None:
         tree = convert_to_element(latex, display="block" if block else "inline")
         if sum(1 for _ in tree.iter()) > _MOST_NODES:
             return None
-        made = _rebuilt(tree)
+        markup = _rebuilt(tree)
     except _FAILURES:
         return None
-    return Markup(made) if len(made) <= _MOST_GROWTH * len(latex) + 1_000 else None
+    return Markup(markup) if len(markup) <= _MOST_GROWTH * len(latex) + 1_000 else None
 
 
 def _depth(latex: str) -> int:
@@ -102,17 +97,13 @@ def _rebuilt(node: Element) -> str:
         name = node.tag
     else:
         raise ValueError(node.tag)
-    shown = "".join(f' {key}="{value}"' for key, value in node.attrib.items() if _allowed(key, value))
+    allowed = ((key, value) for key, value in node.attrib.items() if key in _ATTRIBUTES and _VALUE.fullmatch(value))
+    shown = "".join(f' {key}="{value}"' for key, value in allowed)
     classes = sorted({_CLASSES[pair] for pair in node.attrib.items() if pair in _CLASSES})
     if classes:
         shown += f' class="{" ".join(classes)}"'
     inside = _text(node.text) + "".join(_rebuilt(child) + _text(child.tail) for child in node)
     return f"<{name}{shown}>{inside}</{name}>"
-
-
-def _allowed(key: str, value: str) -> bool:
-    pattern = _ATTRIBUTES.get(key)
-    return pattern is not None and pattern.fullmatch(value) is not None
 
 
 def _text(text: str | None) -> str:

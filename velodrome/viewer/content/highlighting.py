@@ -54,8 +54,8 @@ _KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
 
 def code(text: str, language: str) -> Markup | None:
     """The code as a block, or None: show it plain."""
-    made = coloured(text, language)
-    return None if made is None else Markup(f"{scrolling('Code', text, 'pre')}<code>{made}</code></pre>")
+    markup = coloured(text, language)
+    return None if markup is None else Markup(f"{scrolling('Code', text, 'pre')}<code>{markup}</code></pre>")
 
 
 def coloured(text: str, language: str) -> Markup | None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from markupsafe import Markup
 
 from velodrome.records.mending import HOSTILE
-from velodrome.viewer.content.attached import attachments, checked_image
-from velodrome.viewer.parts.render import many, size
-from velodrome.viewer.parts.safe_text import attribute, visible
+from velodrome.viewer.content.attached import checked_image
+from velodrome.viewer.parts.render import many
+from velodrome.viewer.parts.safe_text import visible
 
 _MOST_NODES = 4_000
 _DEEPEST = 40
@@ -23,7 +22,6 @@ _SHORT = 70  # characters: such an object or list is one line
 _LONG = 300  # characters: such a string is folded
 _LONGEST = 20_000  # characters of a string that are in the page; the raw form has the rest
 _OPEN = 60  # lines: an object or list with fewer is open
-_MOST_IMAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def json_tree(text: str) -> Markup | None:
         )
         if not _children(value) or _nodes(value, 0) > _MOST_NODES:
             return None
-        return Markup(f'{_pictures(value)}<div class="json">{_value(value, "")}</div>')
+        return Markup(f'<div class="json">{_value(value, "")}</div>')
     except HOSTILE:
         return None
 
@@ -61,6 +59,10 @@ def _children(value: Any) -> list[tuple[str | None, Any]]:
     return [(None, each) for each in value] if isinstance(value, list) else []
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, _Literal) for each in value)
+
+
 def _nodes(value: Any, depth: int) -> int:
     """How many lines the tree has when all of it is open; too deep is an error."""
     if depth > _DEEPEST:
@@ -69,28 +71,33 @@ def _nodes(value: Any, depth: int) -> int:
     return 1 + sum(_nodes(each, depth + 1) for _, each in inside)
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, _Literal) for each in value)
-
-
 def _value(value: Any, key: str) -> str:
     """A value on its line, or folded; `key` is the markup before it."""
     if isinstance(value, str):
         return _string(value, key)
-    line = _line(value)
-    if line is not None and len(line) <= _SHORT:
-        return f"<div>{key}{_coloured(value)}</div>"
-    if _is_numbers(value):
-        inside = f'<div class="numbers">{_coloured(value)}</div>'
-        return _folded(key, f"[ {many(len(value), 'item')} ]", inside, opened=len(value) <= 100)
-    children = _children(value)
+    children, line = _children(value), _line(value)
+    if not children or len(line) <= _SHORT:
+        is_number = isinstance(value, _Literal) or (children and _is_numbers(value))
+        kind = "j-number" if is_number else "j-line" if children else "j-word"
+        return f'<div>{key}<span class="{kind}">{visible(line)}</span></div>'
     amount = len(children)
     summary = f"{{ {many(amount, 'key')} }}" if isinstance(value, _Object) else f"[ {many(amount, 'item')} ]"
+    if _is_numbers(value):
+        return _folded(key, summary, f'<div class="numbers j-number">{visible(line)}</div>', opened=amount <= 100)
     inside = "".join(
         _value(each, _key(name) if name is not None else f'<span class="j-place">{place}</span> ')
         for place, (name, each) in enumerate(children)
     )
     return _folded(key, summary, inside, opened=not key or _nodes(value, 0) <= _OPEN)
+
+
+def _line(value: Any) -> str:
+    """A value as text on one line."""
+    if isinstance(value, _Literal):
+        return value.text
+    if isinstance(value, _Object):
+        return f"{{{', '.join(f'{name}: {_line(each)}' for name, each in value.pairs)}}}"
+    return f"[{', '.join(map(_line, value))}]" if isinstance(value, list) else json.dumps(value, ensure_ascii=False)
 
 
 def _folded(key: str, summary: str, inside: str, *, opened: bool) -> str:
@@ -107,7 +114,7 @@ def _string(text: str, key: str) -> str:
     if text[:11].lower() == "data:image/" and (src := checked_image(text).src) is not None:
         return f'<div>{key}<img src="{src}" alt="image"></div>'
     if len(text) <= _LONG and text.count("\n") <= 5:
-        return f"<div>{key}{_coloured(text)}</div>"
+        return f'<div>{key}<span class="j-text">&quot;{visible(text)}&quot;</span></div>'
     start = visible(" ".join(text[:160].split())[:80])
     summary = f'<span class="j-text j-start">{start}…</span> <span class="j-size">{many(len(text), "character")}</span>'
     left = len(text) - _LONGEST
@@ -116,54 +123,3 @@ def _string(text: str, key: str) -> str:
         f"<details><summary>{key}{summary}</summary>"
         f'<div class="j-in j-text">{visible(text[:_LONGEST])}{rest}</div></details>'
     )
-
-
-def _line(value: Any) -> str | None:
-    """A small value as one line of text, or None; one that holds several levels is not small."""
-    if isinstance(value, _Literal):
-        return value.text
-    if value is None or isinstance(value, bool | str):
-        return json.dumps(value, ensure_ascii=False)
-    if len(_children(value)) > _SHORT:
-        return None
-    inside = []
-    for name, each in _children(value):
-        line = None if isinstance(each, _Object) and each.pairs else _line(each)
-        if line is None or len(line) > _SHORT:
-            return None
-        inside.append(line if name is None else f"{name}: {line}")
-    return f"[ {', '.join(inside)} ]"
-
-
-def _coloured(value: Any) -> str:
-    """A value on one line."""
-    if isinstance(value, str):
-        return f'<span class="j-text">&quot;{visible(value)}&quot;</span>'
-    if isinstance(value, _Literal):
-        return f'<span class="j-number">{visible(value.text)}</span>'
-    if value is None or isinstance(value, bool):
-        return f'<span class="j-word">{json.dumps(value)}</span>'
-    if _is_numbers(value):
-        return f'[<span class="j-number">{visible(", ".join(each.text for each in value))}</span>]'
-    inside = ", ".join((_key(name) if name is not None else "") + _coloured(each) for name, each in _children(value))
-    return f"{{{inside}}}" if isinstance(value, _Object) else f"[{inside}]"
-
-
-def _pictures(value: Any) -> str:
-    """The images in a result that is made of content parts, as MCP and the APIs have them."""
-    made = []
-    for each in attachments(_plain(value))[:_MOST_IMAGES]:
-        if each.src is not None:
-            note = f"{visible(each.name)} · {visible(each.note)} · {size(each.size or 0)}"
-            label = escape(attribute(each.name))
-            made.append(f'<figure><img src="{each.src}" alt="{label}"><figcaption>{note}</figcaption></figure>')
-    return "".join(made)
-
-
-def _plain(value: Any) -> Any:
-    """The same as dictionaries and lists; numbers do not matter here."""
-    if isinstance(value, _Object):
-        return {name: _plain(each) for name, each in value.pairs}
-    if isinstance(value, list):
-        return [] if _is_numbers(value) else [_plain(each) for each in value]
-    return value if isinstance(value, str) else None

@@ -19,7 +19,6 @@ from velodrome.records.mending import HOSTILE
 from velodrome.viewer.content.attached import checked_image, host, safe_address
 from velodrome.viewer.content.formula import ENDS, add_formulas, formula
 from velodrome.viewer.content.highlighting import coloured
-from velodrome.viewer.content.written_links import honest, link_start
 from velodrome.viewer.parts.safe_text import attribute, scrolling, visible
 
 MOST_TEXT = 40_000  # characters
@@ -51,6 +50,7 @@ _ELEMENTS = {
 }  # fmt: skip
 _PLAIN = frozenset(("paragraph_open", "paragraph_close", "inline"))
 _PLAIN_INLINE = frozenset(("text", "softbreak"))
+_ADDRESS_LIKE = re.compile(r"://|\w\.\w{2,}|@")
 _PRICE = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2,}(?![^\s]*[\\^_{])")  # `$5 and 6$` is not a formula
 
 
@@ -65,9 +65,9 @@ def rich_text(text: str) -> Markup | None:
         return None
     if _is_plain(tokens) or any(token.level > _MOST_NESTING - 10 for token in tokens):
         return None
-    made = "".join(_Writer().blocks(tokens))
+    markup = "".join(_Writer().blocks(tokens))
     most = min(MOST_MARKUP, 10_000 + MOST_GROWTH * len(text))
-    return Markup(f'<div class="rich">{made}</div>') if len(made) <= most else None
+    return Markup(f'<div class="rich">{markup}</div>') if len(markup) <= most else None
 
 
 @cache
@@ -149,7 +149,7 @@ class _Writer:
         address = self._linked(target)
         if address is None:
             return f"{inside} ({visible(' '.join(filter(None, (target, title))))})"
-        return f"{link_start(address, title)}{inside}</a>{honest(said, address)}"
+        return f"{_link_start(address, title)}{inside}</a>{_honest(said, address)}"
 
     def _image_name(self, token: Token) -> str:
         return str(visible(f"{token.content or 'image'} ({str(token.attrs.get('src', ''))[:200]})"))
@@ -164,7 +164,7 @@ class _Writer:
         if address is None:
             return str(visible(f"![{label}]({target} {title})"))
         where = f'<span class="host">(image at {visible(host(address)[:200])})</span>'
-        return f"{link_start(address, title)}{visible(label or 'image')}</a> {where}"
+        return f"{_link_start(address, title)}{visible(label or 'image')}</a> {where}"
 
     def _text(self, text: str) -> str:
         """Words, with the bare addresses among them as links."""
@@ -172,7 +172,7 @@ class _Writer:
         for match in _BARE.finditer(text):
             address = self._linked(match.group())
             if address is not None:
-                shown = f"{link_start(address)}{visible(address)}</a>{honest(address, address)}"
+                shown = f"{_link_start(address)}{visible(address)}</a>{_honest(address, address)}"
                 parts += [str(visible(text[at : match.start()])), shown]
                 at = match.end()
         return "".join((*parts, visible(text[at:])))
@@ -214,10 +214,10 @@ def _formula(token: Token, *, block: bool) -> str:
     source = start + token.content + ENDS.get(start, start)
     if start == "$" and _PRICE.match(token.content):
         return str(visible(source))
-    made = formula(token.content.strip(), block=block)
-    if made is None:
+    markup = formula(token.content.strip(), block=block)
+    if markup is None:
         return f"<code>{visible(source)}</code>"
-    return f"{scrolling('Formula', source, 'span', 'formula')}{made}</span>" if block else made
+    return f"{scrolling('Formula', source, 'span', 'formula')}{markup}</span>" if block else markup
 
 
 def _code_block(text: str, info: str) -> str:
@@ -226,3 +226,18 @@ def _code_block(text: str, info: str) -> str:
     named = f'<span class="language">{visible(info.strip()[:100])}</span>' if info.strip() else ""
     label = f"Code, {attribute(language, 40)}" if language else "Code"
     return f'<div class="code-block">{named}{scrolling(label, text, "pre")}<code>{shown}</code></pre></div>\n'
+
+
+def _link_start(address: str, title: str = "") -> str:
+    """The opening tag of a link to a safe address."""
+    more = f' title="{escape(attribute(title))}"' if title else ""
+    return f'<a href="{escape(address)}" rel="noreferrer noopener"{more}>'
+
+
+def _honest(text: str, address: str) -> str:
+    """Where a link leads, if its text looks as if it led elsewhere; markup to stand beside it."""
+    own = host(address).lower()
+    said = re.sub(r"^(https?://|mailto:)", "", text.strip().lower())
+    if not _ADDRESS_LIKE.search(text) or re.match(re.escape(own) + r"($|[/?#:])", said):
+        return ""
+    return f' <span class="host">({visible(host(address)[:200])})</span>'

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from velodrome.index.pictures import quoted
 from velodrome.stats.metrics_text import setting_text
-from velodrome.viewer.pages.links import Address, Links, quoted, task_pair_address
+from velodrome.viewer.pages.links import Address, Links, task_pair_address
 from velodrome.viewer.pages.run_page import PATIENCE_S
 from velodrome.viewer.parts.render import number
 from velodrome.viewer.runs.known_runs import KnownRun

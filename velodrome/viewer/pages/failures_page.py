@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.index import FailureGroup
-from velodrome.index.query import typed
-from velodrome.viewer.pages.links import Address, Links, quoted
+from velodrome.index.pictures import quoted
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.parts.render import count, many
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -57,4 +57,4 @@ def _groups(groups: list[FailureGroup], links: Links) -> list[Json]:
 def filter_of(group: FailureGroup) -> str:
     """A filter for the failures of a group: the longest part of the message that all of them share."""
     part = max(group.pattern.split("#"), key=len).strip()
-    return f"state:failed error:{typed(quoted(part))}" if len(part) > 3 else "state:failed"
+    return f"state:failed error:{quoted(part)}" if len(part) > 3 else "state:failed"

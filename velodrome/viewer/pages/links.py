@@ -145,12 +145,6 @@ def long(name: str) -> int | None:
     return int(digits) + (FAILED if name.startswith("f") else 0)
 
 
-def quoted(text: str) -> str:
-    """A text as a filter has it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
 def _sort(sort: str) -> str:
     return "" if sort == DEFAULT_SORT else sort
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from velodrome.errors import InputError
@@ -20,7 +20,7 @@ from velodrome.viewer.viewed_file import ViewedFile
 Json = dict[str, Any]
 Side = tuple[ViewedFile, int]
 
-_MOST_REPEATS = 24  # to choose from, of either side
+_MOST_REPEATS = 24  # of a task, to choose a pair from
 
 
 def pair_page(a: Side, b: Side) -> Json:
@@ -29,7 +29,7 @@ def pair_page(a: Side, b: Side) -> Json:
     rows = [source.index().row(number) for source, number in (a, b)]
     talks = [conversation(row) for row in rows]
     lines = paired(*talks)
-    previous, following = _neighbours(a, b, entries)
+    previous, following = _neighbours(a[0], b[0], entries[0].task)
     return {
         "sides": [
             _side(letter, source, entry, row)
@@ -43,8 +43,6 @@ def pair_page(a: Side, b: Side) -> Json:
         "lines": lines,
         "described": _described(lines),
         "left_out": max(max(map(len, talks)) - MOST_MESSAGES, 0),
-        "repeats": list(_choices(a, b, entries)),
-        "swapped": pair_address(b[0].slug, b[1], a[0].slug, a[1]),
         "previous": previous,
         "next": following,
     }
@@ -82,46 +80,14 @@ def _described(lines: Sequence[Any]) -> str:
     return f"{begins}; {same} of {many(len(lines), 'line')} are the same. What differs is marked."
 
 
-def _choices(a: Side, b: Side, entries: Sequence[Entry]) -> Iterator[Json]:
-    """The repeats of the task on either side, each to be put in the place of the one that is shown."""
-    for at, (source, number) in enumerate((a, b)):
-        family = source.index().repeats(entries[at].task, limit=_MOST_REPEATS)
-        other, theirs = (b, a)[at]
-        options = []
-        for entry in family.entries if family else ():
-            ways = (entry.number, theirs) if at == 0 else (theirs, entry.number)
-            slugs = (source.slug, other.slug) if at == 0 else (other.slug, source.slug)
-            label = "f" if entry.state == "failed" else "?" if entry.repeat is None else entry.repeat
-            href = pair_address(slugs[0], ways[0], slugs[1], ways[1])
-            current = entry.number == number
-            options.append(
-                {"label": label, "href": href, "current": current, "reward": entry.reward, "state": entry.state}
-            )
-        yield {"letter": "AB"[at], "options": options}
-
-
-def _neighbours(a: Side, b: Side, entries: Sequence[Entry]) -> tuple[str | None, str | None]:
-    """The pair before and the one after: of two repeats, the next repeat; of two runs, the next task that flipped."""
-    if a[0] is b[0]:
-        return _other_repeats(a, b, entries[1])
-    flips = a[0].measurements.read("compare", a[0], b[0]).value
-    tasks = [flip["task"] for flip in flips["flips"]] if flips else []
-    if entries[0].task in tasks:
-        at = tasks.index(entries[0].task)
-        near = tasks[at - 1] if at else None, tasks[at + 1] if at + 1 < len(tasks) else None
-        return tuple(task and task_pair_address(a[0].slug, b[0].slug, task) for task in near)  # type: ignore[return-value]
-    return None, None
-
-
-def _other_repeats(a: Side, b: Side, entry: Entry) -> tuple[str | None, str | None]:
-    family = a[0].index().repeats(entry.task)
-    numbers = [each.number for each in family.entries if each.number != a[1]] if family else []
-    at = numbers.index(b[1]) if b[1] in numbers else -1
-
-    def to(place: int) -> str | None:
-        return Links(a[0].slug).pair(a[1], numbers[place]) if 0 <= place < len(numbers) else None
-
-    return (to(at - 1), to(at + 1)) if at >= 0 else (None, to(0))
+def _neighbours(a: ViewedFile, b: ViewedFile, task: str) -> tuple[str | None, str | None]:
+    """The pairs of the task that flipped before this one, and of the one after it."""
+    compared = a.measurements.read("compare", a, b).value if a is not b else None
+    tasks = [flip["task"] for flip in compared["flips"]] if compared else []
+    if task not in tasks:
+        return None, None
+    near = [None, *(task_pair_address(a.slug, b.slug, each) for each in tasks), None]
+    return near[tasks.index(task)], near[tasks.index(task) + 2]
 
 
 def pair_of_task(a: ViewedFile, b: ViewedFile, task: str, first: int | None, second: int | None) -> str:

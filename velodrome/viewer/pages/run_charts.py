@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from velodrome.errors import InputError
 from velodrome.index import Index
 from velodrome.index.fields import OWN_NAMES
 from velodrome.index.pictures import (
+    LEVEL,
     ONE_BY_ONE,
     SCORED,
     FieldGroup,
@@ -37,7 +37,6 @@ from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
-LEVEL = 0.95
 _PATIENCE_S = 0.04  # for each of three answers about a large file
 _ALL_THE_TIME_S = 24 * 3600.0
 _FEW_VALUES = 50
@@ -45,13 +44,6 @@ _NO_GROUPS = ("reward", "number", "n", "scored", "pass_rate", "mean_reward", "fi
 _NORMAL = 1.96  # standard errors of a 95% interval
 _MOST_KS = 16
 _LONG_GAP = 4.0  # widths of a stretch of time
-
-
-def estimate(
-    values: list[float], weights: list[float], share_of: Interval | None, between: Interval
-) -> Interval | None:
-    """The interval of a mean reward, as `velo metrics` has it: a task is one observation."""
-    return mean_interval(values, weights, LEVEL, share_of=share_of, within=range_of(*between))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +84,12 @@ class RunCharts:
 def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
     """All of them."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
-    pictures = source.soon("pictures", run_pictures, patience_s=patience_s)
+    pictures: RunPictures | None = source.soon("pictures", run_pictures, patience_s=patience_s).value
     if pictures is None:
         return RunCharts(waiting=True)
     by = by or pictures.first_field
-    problem, groups = "", None
-    try:
-        groups = source.soon(("by", by), partial(_groups, by), patience_s=patience_s) if by else []
-    except InputError as error:
-        problem = error.problems[0]
+    answer = source.soon(("by", by), partial(_groups, by), patience_s=patience_s)
+    groups, problem = answer.value, answer.error or ""
     rewards = pictures.rewards
     charts = [
         ("Reward", "", distribution(rewards.rewards, rewards.summary.mean, links)),
@@ -120,13 +109,13 @@ def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
 
 def run_pictures(index: Index) -> RunPictures:
     """From the index; of a large file this takes a moment."""
-    rewards = index.picture(lambda columns: reward_pictures(columns, estimate))
+    rewards = index.picture(reward_pictures)
     ran = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
     return RunPictures(rewards, pass_rates(rewards.attempts), next(_first_choices(index)), ran, fields_to_choose(index))
 
 
 def _groups(by: str, index: Index) -> list[FieldGroup]:
-    return index.picture(lambda columns: by_field(columns, by, estimate))
+    return index.picture(lambda columns: by_field(columns, by))
 
 
 def fields_to_choose(index: Index) -> list[str]:

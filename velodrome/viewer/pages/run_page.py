@@ -9,12 +9,9 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-import orjson
-
 from velodrome.index import Index, State
-from velodrome.index.pictures import Interval, RewardSummary, quoted
-from velodrome.records.jsonl import open_regular
-from velodrome.records.rollout import beside
+from velodrome.index.pictures import RewardSummary, quoted
+from velodrome.stats.intervals import Interval
 from velodrome.timing.figures import duration
 from velodrome.viewer.measurements import SMALL_BYTES, Measurement
 from velodrome.viewer.pages.links import Address, Links
@@ -27,6 +24,7 @@ from velodrome.viewer.pages.run_charts import (
     run_charts,
 )
 from velodrome.viewer.parts.render import NONE, count, many, moment, number, size
+from velodrome.viewer.runs.run_summary import read_runs
 from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
@@ -52,7 +50,7 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
     index = source.index()
     state = index.state
-    runs = read_runs(source)
+    runs = read_runs(source.path)
     there = source.path.is_file()
     live = state.live and not _over(source, runs)
     metrics, profile, findings, tools = _facts(source, state)
@@ -88,17 +86,6 @@ def _facts(source: ViewedFile, state: State) -> list[Measurement]:
         return [Measurement() for _ in kinds]
     first = source.measure(kinds[0], patience_s=PATIENCE_S if state.size <= SMALL_BYTES else 0.0)
     return [first, *(source.measure(kind, patience_s=0.0) for kind in kinds[1:])]
-
-
-def read_runs(source: ViewedFile) -> list[Json]:
-    """The runs recorded in `run.json`; none if there is no such file."""
-    try:
-        with open_regular(beside(source.path, "run.json")) as file:
-            record = orjson.loads(file.read())
-    except (OSError, orjson.JSONDecodeError):
-        return []
-    runs = record.get("runs") if isinstance(record, dict) else None
-    return [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
 
 
 def account(state: State, runs: list[Json], *, live: bool) -> Json:

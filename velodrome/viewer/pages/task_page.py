@@ -10,7 +10,7 @@ from velodrome.index import Entry, Index, Repeats
 from velodrome.stats.metrics import PASS_REWARD
 from velodrome.timing.figures import duration
 from velodrome.viewer.pages.links import Address, Links, short
-from velodrome.viewer.parts.comparing import Divergence, divergence
+from velodrome.viewer.parts.comparing import compared_text, message_label, shared_messages
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, final_answer, pretty
 from velodrome.viewer.parts.render import count, many, number
 from velodrome.viewer.parts.safe_text import folded
@@ -22,6 +22,7 @@ Json = dict[str, Any]
 AT_ONCE = 12  # repeats on one page
 _MOST_ANSWERS = 12
 _MOST_STEPS = 40
+_SHOWN, _SAME_SHOWN = 700, 240  # characters of a message, and of one that all have
 
 
 def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
@@ -36,7 +37,8 @@ def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
     rows = [_row(index, entry) for entry in shown]
     talks = [conversation(row) if isinstance(row, dict) else [] for row in rows]
     outputs = [[message for message in talk if not message.in_prompt] for talk in talks]
-    compared = divergence(outputs)
+    shared = shared_messages(outputs)
+    is_same = all(len(each) == shared for each in outputs)
     first = next((row for row in rows if isinstance(row, dict)), {})
     prompts = ([message for message in talk if message.in_prompt] for talk in talks)
     return {
@@ -45,9 +47,10 @@ def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "prompt": [_prompt(message) for message in next(filter(None, prompts), [])],
         "expected": expected_answer(first),
         "answers": _answers(shown, rows),
-        "divergence": _described(compared, len(outputs), total),
+        "divergence": _described(shared, len(outputs), total, is_same=is_same),
         "repeats": [
-            _repeat(entry, row, steps, links) for entry, row, steps in zip(shown, rows, compared.repeats, strict=True)
+            _repeat(entry, row, _steps(output, shared, alone=len(outputs) < 2), links)
+            for entry, row, output in zip(shown, rows, outputs, strict=True)
         ],
         "pairs": _pairs(source, shown) if links.pair(0, 0) and len(shown) > 1 else None,
         "previous": links.task(task, since=max(since - AT_ONCE, 0)) if since else None,
@@ -120,22 +123,28 @@ def _mean(rewards: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _described(compared: Divergence, shown: int, total: int) -> str:
+def _described(shared: int, shown: int, total: int, *, is_same: bool) -> str:
     if shown < 2:
         return "This task has one rollout." if total < 2 else "One repeat is shown here; the others are on other pages."
-    if compared.message is None:
+    if is_same:
         return "Word for word the same, from the first message to the last."
-    same, words = compared.message, compared.word
-    where = (
-        f"begin with {many(same, 'equal message')} and diverge in the next" if same else "diverge in the first message"
-    )
-    word = (
-        "at its first word" if not words else "after its first word" if words == 1 else f"after its first {words} words"
-    )
-    return f"These {shown} repeats {where}, {word}. The first word that differs is marked."
+    where = f"begin with {many(shared, 'equal message')} and diverge in the next" if shared else "diverge in the first"
+    return f"These {shown} repeats {where}. Two transcripts show every word that differs."
 
 
-def _repeat(entry: Entry, row: Json | str, steps: Sequence[Any], links: Links) -> Json:
+def _steps(output: Sequence[ShownMessage], shared: int, *, alone: bool) -> list[Json]:
+    """The messages of a repeat: those that all have in common, the first that differs, and what follows."""
+    steps = []
+    for at, message in enumerate(output[:_MOST_STEPS]):
+        kind = "same" if at < shared else "diverging" if at == shared else "after"
+        text, longest = compared_text(message), _SAME_SHOWN if at < shared and not alone else _SHOWN
+        more = max(len(text) - longest, 0)
+        kind = "after" if alone else kind
+        steps.append({"label": message_label(message), "kind": kind, "text": text[:longest], "more": more})
+    return steps
+
+
+def _repeat(entry: Entry, row: Json | str, steps: list[Json], links: Links) -> Json:
     about = []
     numbers = entry.numbers
     if "tokens" in numbers:
@@ -151,6 +160,6 @@ def _repeat(entry: Entry, row: Json | str, steps: Sequence[Any], links: Links) -
         "reward": entry.reward,
         "about": " · ".join(about) or "no numbers",
         "problem": row if isinstance(row, str) else None,
-        "steps": list(steps[:_MOST_STEPS]),
+        "steps": steps,
         "failure": entry.error if entry.state == "failed" else None,
     }

@@ -9,8 +9,10 @@ from typing import Any
 
 from velodrome.errors import InputError
 from velodrome.index import Index, Query, Sort
+from velodrome.index.lists import count_tasks
+from velodrome.index.pictures import quoted
 from velodrome.index.query import typed
-from velodrome.viewer.pages.links import Address, Links, quoted
+from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
@@ -46,7 +48,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "note": page.note,
         "rows": page.entries,
         "columns": _columns(links, q, sort, filtered=bool(query.terms)),
-        "matches": lambda task: links.rollouts(q=f"{q} task={typed(quoted(task))}"),
+        "matches": lambda task: links.rollouts(q=f"{q} task={quoted(task)}"),
         "previous": links.tasks(**here, since=page.previous) if page.previous is not None else None,
         "next": links.tasks(**here, since=page.next) if page.next else None,
     }
@@ -55,7 +57,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
 def _tally(index: Index, query: Query, total: int) -> str:
     if query.terms:
         return f"{many(total, 'task')} {'has' if total == 1 else 'have'} a matching rollout"
-    count = index.count_tasks()
+    count = index.picture(count_tasks)
     others = [f"{count.only_failed:,} with failed attempts alone"] if count.only_failed else []
     others += [f"{many(count.without_key, 'rollout')} without a task in the key"] if count.without_key else []
     tasks, counted = many(total, "task"), total - count.only_failed - count.without_key

@@ -78,8 +78,8 @@ def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
     total = trainer.get("total_timesteps") if isinstance(trainer, dict) else None
     yield f"agent steps{f' of {count(total)}' if is_number(total) else ''}", count(last_step([data]))
     for greedy, label in ((True, "greedy"), (False, "sampled")):
-        found = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
-        last_one = found[-1]["evaluation"] if found else {}
+        lines = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
+        last_one = lines[-1]["evaluation"] if lines else {}
         if is_number(last_one.get("mean_return")):
             over = last_one.get("episodes")
             yield f"return, evaluated {label}{_episodes_words(over)}", number(last_one["mean_return"])

@@ -1,4 +1,4 @@
-"""Conversations beside each other: where repeats of a task diverge, and two of them message by message, word by word.
+"""Conversations beside each other: how far repeats of a task agree, and two of them message by message, word by word.
 
 The work is bounded: pairs of long texts are compared from both ends only, once the page has compared enough words.
 """
@@ -15,36 +15,12 @@ from itertools import zip_longest
 from velodrome.viewer.parts.dialogue import ShownMessage
 
 _MOST_COMPARED = 20_000  # characters of one message
-_BEFORE = 240  # characters shown before the word that differs
-_AFTER = 700
-_WORD = re.compile(r"\s*\S+")
 MOST_MESSAGES = 600  # of one conversation
 _MOST_SHOWN = 4_000  # characters of one message that differs
 _SAME_SHOWN = 300  # characters at either end of a stretch that is the same
 _MOST_WORK = 3_000_000  # words of one side times words of the other, over the whole page
 _MOST_WORDS = 1_500  # of one message
 _WORDS = re.compile(r"\s*\S+|\s+$")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One message of one repeat. If it diverges, `same` is the common start and `word` the first word that differs."""
-
-    label: str
-    kind: str  # same, diverging, after
-    same: str
-    word: str = ""
-    rest: str = ""
-    more: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """How far repeats agree: the number of equal messages, then of equal words. `message` is None if all are equal."""
-
-    message: int | None
-    word: int
-    repeats: list[list[Step]]
 
 
 def compared_text(message: ShownMessage) -> str:
@@ -56,59 +32,14 @@ def compared_text(message: ShownMessage) -> str:
     return "\n".join(parts)
 
 
-def divergence(repeats: Sequence[Sequence[ShownMessage]]) -> Divergence:
-    """Compare the repeats, message by message and then word by word."""
-    lines = [[(message_label(message), compared_text(message)) for message in repeat] for repeat in repeats]
-    if len(lines) < 2:
-        return Divergence(None, 0, [[_whole(*each, kind="after") for each in line] for line in lines])
-    shared = 0
-    longest = max(map(len, lines))
-    while shared < longest and len({line[shared] if shared < len(line) else None for line in lines}) == 1:
-        shared += 1
-    if shared == longest:
-        return Divergence(None, 0, [[_whole(*each, kind="same") for each in line] for line in lines])
-    place, words = _first_word([line[shared][1] if shared < len(line) else "" for line in lines])
-    result = []
-    for line in lines:
-        steps = [_whole(*each, kind="same") for each in line[:shared]]
-        if shared < len(line):
-            steps.append(_diverging(*line[shared], place))
-        result.append([*steps, *(_whole(*each, kind="after") for each in line[shared + 1 :])])
-    return Divergence(shared, words, result)
-
-
-def _first_word(texts: list[str]) -> tuple[int, int]:
-    """How many characters all texts begin with, in whole words; and how many words that is."""
-    place = words = 0
-    while True:
-        heads = {
-            match.group() if (match := _WORD.match(text, place, _MOST_COMPARED)) else text[place:_MOST_COMPARED]
-            for text in texts
-        }
-        head = heads.pop()
-        if heads or not head.strip():
-            return place, words
-        place += len(head)
-        words += 1
+def shared_messages(repeats: Sequence[Sequence[ShownMessage]]) -> int:
+    """How many equal messages all repeats begin with."""
+    spoken = ([(message_label(message), compared_text(message)) for message in repeat] for repeat in repeats)
+    return next((at for at, each in enumerate(zip_longest(*spoken)) if len({*each}) > 1), max(map(len, repeats)))
 
 
 def message_label(message: ShownMessage) -> str:
     return "tool call" if message.calls else message.role
-
-
-def _diverging(label: str, text: str, place: int) -> Step:
-    match = _WORD.match(text, place)
-    word = match.group() if match else ""
-    before = text[max(place - _BEFORE, 0) : place]
-    if place > _BEFORE:
-        before = f"… {before}"
-    after = text[place + len(word) :]
-    return Step(label, "diverging", before, word[:_AFTER], after[:_AFTER], max(len(after) - _AFTER, 0))
-
-
-def _whole(label: str, text: str, *, kind: str) -> Step:
-    longest = _BEFORE if kind == "same" else _AFTER
-    return Step(label, kind, text[:longest], more=max(len(text) - longest, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +52,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PairedSide:
-    """A message of one side; `place` is its place in its conversation."""
+    """A message of one side."""
 
-    place: int
     label: str
     stretches: list[Stretch]
     more: int = 0  # characters left out at the end
@@ -150,9 +80,8 @@ def paired(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedM
     for x, y in _alignment(left, right):
         if x is not None and y is not None and left[x] == right[y]:
             text = left[x][1]
-            same = [Stretch("same", text[:_MOST_SHOWN])]
-            sides = [PairedSide(at, left[x][0], same, max(len(text) - _MOST_SHOWN, 0)) for at in (x, y)]
-            lines.append(PairedMessages(True, sides[0], sides[1], len(text)))
+            side = PairedSide(left[x][0], [Stretch("same", text[:_MOST_SHOWN])], max(len(text) - _MOST_SHOWN, 0))
+            lines.append(PairedMessages(True, side, side, len(text)))
             continue
         one, other = (left[x][1] if x is not None else ""), (right[y][1] if y is not None else "")
         alone = x is None or y is None
@@ -160,8 +89,8 @@ def paired(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedM
         lines.append(
             PairedMessages(
                 False,
-                None if x is None else _side(x, *left[x], marked[0]),
-                None if y is None else _side(y, *right[y], marked[1]),
+                None if x is None else _side(*left[x], marked[0]),
+                None if y is None else _side(*right[y], marked[1]),
             )
         )
     return lines
@@ -217,14 +146,14 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _side(place: int, label: str, text: str, stretches: list[Stretch]) -> PairedSide:
+def _side(label: str, text: str, stretches: list[Stretch]) -> PairedSide:
     """A message with its long equal stretches cut in the middle, and the whole cut at its end."""
     room, shown = _MOST_SHOWN, []
     for part in (part for each in stretches or [Stretch("changed", text[:_MOST_COMPARED])] for part in _cut(each)):
         if room > 0:
             shown.append(Stretch(part.kind, part.text[:room]))
         room -= len(part.text)
-    return PairedSide(place, label, shown, max(-room, 0) + max(len(text) - _MOST_COMPARED, 0))
+    return PairedSide(label, shown, max(-room, 0) + max(len(text) - _MOST_COMPARED, 0))
 
 
 def _cut(stretch: Stretch) -> list[Stretch]:

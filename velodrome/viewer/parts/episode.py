@@ -1,25 +1,24 @@
 """A policy's episode in a rollout: the actions, the rewards, and the pictures of the world.
 
-A row may hold anything under `episode`. What this module returns has been checked value by value, is bounded, and has
-no text but the names of actions: colours are `#rrggbb`, and pictures use letters from `ALPHABET`.
+A row may hold anything under `episode`. What this module returns has been checked value by value and is bounded;
+colours are `#rrggbb`. A letter without a colour is not drawn.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from velodrome.viewer.content.attached import checked_image
 
 Json = dict[str, Any]
 Frame = tuple[int, str] | tuple[list[int], str]  # a width and all cells; or cells, and what stands in them now
 
-# Letters that need no escaping anywhere, one for each colour of a picture.
-ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.,:;=*/()[]{}!?#$%^_|~@"
+MOST_COLOURS = 88
 MOST_AGENTS = 1_000
 MOST_CELLS = 65_536  # of a picture
 MOST_STEPS = 10_000
@@ -43,7 +42,7 @@ Colour = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 
 class _FrameChange(BaseModel):
     model_config = ConfigDict(strict=True)
-    at: list[NonNegativeInt] = Field(max_length=MOST_CELLS)
+    at: list[Annotated[int, Field(ge=0, lt=MOST_CELLS)]] = Field(max_length=MOST_CELLS)
     put: str
 
 
@@ -57,7 +56,7 @@ class _EpisodeShape(BaseModel):
     model_config = ConfigDict(strict=True)
     agents: int = Field(ge=1, le=MOST_AGENTS)
     action_names: list[str] = Field(default=[], max_length=1000)
-    palette: dict[Letter, Colour] = Field(default={}, max_length=len(ALPHABET))
+    palette: dict[Letter, Colour] = Field(default={}, max_length=MOST_COLOURS)
     frames: list[list[str] | _FrameChange] | None = None
     pictures: _FilmShape | None = None
     actions: list[list[Action]] | None = None
@@ -67,26 +66,15 @@ class _EpisodeShape(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """One frame per step. The k-th colour and the k-th letter of the file are those of the k-th of `ALPHABET`.
+    """One frame per step.
 
     A mark is written into its cell: it is the letter the file has, where another letter has the same colour.
     """
 
-    letters: str
+    letters: list[str]
     colours: list[str]
     marks: list[str]
     frames: list[Frame]
-
-    def drawn(self) -> Iterator[tuple[int, list[str]]]:
-        """The width and the cells of each picture, whole."""
-        width, cells = 1, [""]
-        for what, letters in self.frames:
-            if isinstance(what, int):
-                width, cells = what, list(letters)
-            else:
-                for at, letter in zip(what, letters, strict=True):
-                    cells[at] = letter
-            yield width, cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,45 +188,26 @@ def _own_pictures(film: _FilmShape) -> OwnPictures:
 
 def _pictures(palette: dict[str, str], frames: list[list[str] | _FrameChange]) -> Pictures:
     """As many of the frames as there is room for, and at least one."""
-    ours = {ord(letter): ALPHABET[place] for place, letter in enumerate(palette)}
-    checked: list[Frame] = []
-    size = taken = 0
+    if not isinstance(frames[0], list):
+        raise _Flaw("frame 1: there is no picture before it")
+    shown: list[Frame] = []
+    taken = 0
     for step, frame in enumerate(frames, 1):
-        try:
-            one = _whole(frame, ours) if isinstance(frame, list) else _change(frame, ours, size)
-        except _Flaw as flaw:
-            raise _Flaw(f"frame {step:,}: {flaw}") from None
-        size = len(one[1]) if isinstance(one[0], int) else size
-        taken += size if isinstance(one[0], int) else _CHANGE_LETTERS * len(one[1])
-        if checked and taken > MOST_LETTERS:
+        if isinstance(frame, list):
+            width, cells = len(frame[0]) if frame else 0, "".join(frame)
+            if not width or len(cells) != width * len(frame) or len(cells) > MOST_CELLS:
+                raise _Flaw(f"frame {step:,}: not rows of one length, or more than {MOST_CELLS:,} cells")
+            shown.append((width, cells))
+            taken += len(cells)
+        else:
+            shown.append((frame.at, frame.put))
+            taken += _CHANGE_LETTERS * len(frame.at)
+        if taken > MOST_LETTERS and len(shown) > 1:
+            shown.pop()
             break
-        checked.append(one)
     shared = Counter(colour.lower() for colour in palette.values())
     marks = [
         letter if letter.isascii() and letter.isalnum() and shared[colour.lower()] > 1 else ""
         for letter, colour in palette.items()
     ]
-    return Pictures("".join(palette), list(palette.values()), marks, checked)
-
-
-def _whole(frame: list[str], ours: dict[int, str]) -> Frame:
-    width = len(frame[0]) if frame else 0
-    if not width or any(len(row) != width for row in frame):
-        raise _Flaw("it has no rows of letters, or rows that are not all of one length")
-    if width * len(frame) > MOST_CELLS:
-        raise _Flaw(f"it has more than {MOST_CELLS:,} cells")
-    return width, _lettered("".join(frame), ours)
-
-
-def _change(frame: _FrameChange, ours: dict[int, str], size: int) -> Frame:
-    if not size:
-        raise _Flaw("there is no picture before it")
-    if len(frame.at) != len(frame.put) or any(cell >= size for cell in frame.at):
-        raise _Flaw("it is not one letter for each of some cells of the picture before it")
-    return frame.at, _lettered(frame.put, ours)
-
-
-def _lettered(text: str, ours: dict[int, str]) -> str:
-    if not {ord(letter) for letter in set(text)} <= ours.keys():
-        raise _Flaw("a letter in it has no colour")
-    return text.translate(ours)
+    return Pictures(list(palette), list(palette.values()), marks, shown)

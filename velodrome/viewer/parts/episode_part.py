@@ -1,27 +1,21 @@
-"""The part of a rollout's page that shows an episode: what the player plays, and without scripts a strip of pictures
-and a table of steps.
-"""
+"""The part of a rollout's page that shows an episode: what the player plays, and a table of steps."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import json
 from html import escape
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any
 
-import orjson
 from markupsafe import Markup
 
-from velodrome.viewer.parts.episode import ALPHABET, Action, Episode, OwnPictures, Pictures
+from velodrome.viewer.parts.episode import Action, Episode
 from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
 
 _MOST_AGENTS = 32  # with a line of their own
 _MOST_ENTRIES = 12_000  # of the table, steps times agents
-_STRIP = 12
-_STRIP_CELLS = 60_000  # of all its pictures
 _NAME = 40  # characters of an action's name
 
 
@@ -48,11 +42,6 @@ def episode_part(episode: Episode | str | None) -> Json | None:
         "own": episode.own.images[0] if episode.own else None,
         "every": episode.own.every if episode.own else 1,
         "film": Markup(_quoted(_film(episode, names, agents))),
-        "strip": _own_strip(episode.own, listed)
-        if episode.own
-        else _strip(episode.pictures, listed)
-        if episode.pictures
-        else [],
         "table": _table(episode, names, agents, listed),
         "listed": listed,
     }
@@ -64,7 +53,7 @@ def _means(episode: Episode) -> list[float]:
 
 
 def _film(episode: Episode, names: list[str], agents: int) -> Json:
-    """What the player reads. Everything in it is a checked number, colour or letter, or an escaped name."""
+    """What the player reads. Everything in it is a checked number or colour, or an escaped text."""
 
     def cut(column: list[list[Any]] | None) -> list[list[Any]] | None:
         return column and [row[:agents] for row in column]
@@ -81,57 +70,15 @@ def _film(episode: Episode, names: list[str], agents: int) -> Json:
     if episode.own:
         film |= {"images": episode.own.images, "every": episode.own.every}
     elif episode.pictures:
-        film |= {"letters": ALPHABET, "colours": episode.pictures.colours, "marks": episode.pictures.marks}
-        film["frames"] = episode.pictures.frames
+        pictures = episode.pictures
+        film |= {"letters": pictures.letters, "colours": pictures.colours}
+        film |= {"marks": pictures.marks, "frames": pictures.frames}
     return film
 
 
 def _quoted(film: Json) -> str:
-    """As the value of an attribute between single quotes: JSON is full of double ones."""
-    return escape(orjson.dumps(film).decode(), quote=False).replace("'", "&#39;")
-
-
-def _strip(pictures: Pictures, listed: int) -> list[Json]:
-    """Some pictures over the whole episode, each with its step and a link into the table."""
-    largest = max(len(cells) for what, cells in pictures.frames if isinstance(what, int))
-    last = len(pictures.frames) - 1
-    room = max(1, min(_STRIP, last + 1, _STRIP_CELLS // largest))
-    wanted = {place * last // max(room - 1, 1) for place in range(room)}
-    return [
-        {
-            "step": place + 1,
-            "href": f"#step-{place + 1}" if place < listed else "#steps",
-            "picture": picture(cells, width, pictures.colours),
-        }
-        for place, (width, cells) in enumerate(pictures.drawn())
-        if place in wanted
-    ]
-
-
-def _own_strip(own: OwnPictures, listed: int) -> list[Json]:
-    """The same of the environment's own pictures."""
-    last = len(own.images) - 1
-    room = min(_STRIP, last + 1)
-    steps = [(place, own.every * place + 1) for place in {at * last // max(room - 1, 1): None for at in range(room)}]
-    return [
-        {"step": step, "href": f"#step-{step}" if step <= listed else "#steps", "image": own.images[place]}
-        for place, step in steps
-    ]
-
-
-def picture(cells: Sequence[str], width: int, colours: Sequence[str]) -> Json:
-    """Cells as an SVG has them: a path for each colour, on the commonest of them."""
-    paths: dict[str, list[str]] = {}
-    for begin in range(0, len(cells), width):
-        x = 0
-        for letter, run in groupby(cells[begin : begin + width]):
-            length = len(list(run))
-            paths.setdefault(letter, []).append(f"M{x} {begin // width}h{length}v1h-{length}z")
-            x += length
-    [(commonest, _)] = Counter(cells).most_common(1)
-    shapes = [(colours[ALPHABET.index(letter)], "".join(runs)) for letter, runs in paths.items() if letter != commonest]
-    ground = colours[ALPHABET.index(commonest)]
-    return {"width": width, "height": len(cells) // width, "ground": ground, "shapes": shapes}
+    """As the value of an attribute between single quotes, in ASCII: JSON is full of double quotes."""
+    return escape(json.dumps(film, separators=(",", ":")), quote=False).replace("'", "&#39;")
 
 
 def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.index import Entry
-from velodrome.records.judgements import Judgement
+from velodrome.index.judgements import Judgement
 from velodrome.viewer.parts.render import moment
 from velodrome.viewer.parts.safe_text import plain_line, visible
 from velodrome.viewer.viewed_file import ViewedFile

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from velodrome.timing.figures import duration
+from velodrome.timing.figures import duration, long_duration
 
 Json = dict[str, Any]
 Points = Sequence[tuple[float, float]]
@@ -162,7 +162,4 @@ def whisker(mean: float | None, low: float | None, high: float | None, scale: Sc
 
 def elapsed(seconds: float) -> str:
     """Time since the start of a chart."""
-    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return duration(seconds * 1000) if seconds > 0 else "0 s"
+    return long_duration(seconds) if seconds >= 60 else duration(seconds * 1000)

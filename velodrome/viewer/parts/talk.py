@@ -25,8 +25,7 @@ Draw = Callable[[str], Markup | None]
 PER_PAGE = 100  # messages
 _ROOM = 1_500_000  # characters of text on a page; of one with more, long texts are cut earlier
 _LONGEST = 60_000  # characters of one text, while there is room
-_MOST_DRAWN = 500_000  # work of drawing on a page, about 0.25 µs each; the rest is drawn on request
-_MARKS, _MARK_WORK = "$\\|`*[{", 60  # what makes drawing take long, and how much
+_MOST_DRAWN = 250_000  # characters on a page; the rest is drawn on request
 _MOST_PICTURES = 8_000_000  # bytes on a page
 _FOLDED_LINES, _FOLDED_CHARACTERS = 14, 1_200  # of a result, an argument, a thought, a system prompt
 _ALWAYS_DRAWN = 1_000
@@ -178,8 +177,8 @@ def _body(
     shown = folded(text, whole=wanted, over=view.longest)
     drawn, undrawn = None, None
     if not (view.raw or shown.hidden):
-        view.drawable -= (work := len(text) + _MARK_WORK * sum(map(text.count, _MARKS)))
-        if wanted or view.drawable >= 0 or work < _ALWAYS_DRAWN:
+        view.drawable -= len(text)
+        if wanted or view.drawable >= 0 or len(text) < _ALWAYS_DRAWN:
             drawn = draw(text)
         else:
             undrawn = view.href(show=part)

@@ -57,11 +57,6 @@ def read_spans(tree: Any) -> list[ShownSpan]:
     return list(islice(_read(tree, ()), MOST_SPANS))
 
 
-def has_spans(tree: Any) -> bool:
-    """Whether there is anything to draw."""
-    return next(_read(tree, ()), None) is not None
-
-
 def draw(
     spans: Sequence[ShownSpan], total_s: Any, *, label: str, hrefs: Mapping[int, str] | None = None
 ) -> Json | None:
@@ -95,14 +90,6 @@ def draw(
         "linked": bool(hrefs),
         "note": f"{left:,} of {len(spans):,} spans are not drawn; they are among the shortest" if left else "",
     }
-
-
-def tracks(spans: Sequence[ShownSpan]) -> Iterator[tuple[str, int, list[int]]]:
-    """The rows of all lanes: the kind, the place of the row in its lane, and its spans, none of which overlap."""
-    for name in KINDS:
-        own = [place for place, span in enumerate(spans) if kind(span.name) == name]
-        for at, row in enumerate(_stacked(spans, own)):
-            yield name, at, row
 
 
 def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dict[int, tuple[int, int]]:

@@ -45,37 +45,33 @@ class KnownRuns:
         self._clock = clock
         self._lock = threading.RLock()
         self.folders = [RunFolder(path) for path in dict.fromkeys(given) if path.is_dir()]
-        self._given = open_files([path for path in given if not path.is_dir()], measurements)
-        self._open = {each.slug: each for each in self._given}
-        self._slugs = {each.path: each.slug for each in self._given}
-        self._runs = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self._given}
-        self._training: dict[str, TrainingRun] = {}
+        self.given = open_files([path for path in given if not path.is_dir()], measurements)
+        self._open: dict[str, ViewedFile | TrainingRun] = {each.slug: each for each in self.given}
+        self._slugs = {each.path: each.slug for each in self.given}
+        self._given = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self.given}
+        self._runs = self._given
         self._summaries = RunSummaries()
-        self._fresh: dict[str, RunSummary] = {}  # of runs that are not open, since the last look at the folders
         self._scanned_at = -_RESCAN_S
 
     def start(self) -> None:
         """Follow the files that were given, and look for runs."""
-        for source in self._given:
+        for source in self.given:
             source.follow()
         self.all()
 
     def close(self) -> None:
         """Stop following."""
         with self._lock:
-            for source in self._open.values():
+            for source in self.opened:
                 source.close()
 
     def all(self) -> list[KnownRun]:
         """Every run there is now: files that were given first, then by path."""
         with self._lock:
             if self.folders and self._clock() - self._scanned_at >= _RESCAN_S:
-                given = {each.slug for each in self._given}
-                runs = {slug: run for slug, run in self._runs.items() if slug in given}
-                for found in (run for folder in self.folders for run in folder.runs()):
-                    slug = self._slug(found)
-                    runs.setdefault(slug, KnownRun(slug, found))
-                self._runs, self._scanned_at, self._fresh = runs, self._clock(), {}
+                found = [run for folder in self.folders for run in folder.runs()]
+                below = {slug: KnownRun(slug, run) for run in found if (slug := self._slug(run)) not in self._given}
+                self._runs, self._scanned_at = self._given | below, self._clock()
             return list(self._runs.values())
 
     def _slug(self, found: FoundRun) -> str:
@@ -95,25 +91,27 @@ class KnownRuns:
 
     def file(self, slug: str) -> ViewedFile:
         """A rollouts file, opened if it is not."""
-        run = self.named(slug)
-        if run.found.kind != "rollouts":
+        run, opened = self._opened(slug)
+        if not isinstance(opened, ViewedFile):
             raise InputError(f"{run.name} is a training run, not a rollouts file.")
-        with self._lock:
-            if slug not in self._open:
-                source = file_to_view(run.found.path, slug, self._measurements, name=run.name)
-                self._open[slug] = source
-                source.follow()
-            return self._open[slug]
+        return opened
 
     def training(self, slug: str) -> TrainingRun:
         """A training run."""
-        run = self.named(slug)
-        if run.found.kind != "training":
+        run, opened = self._opened(slug)
+        if not isinstance(opened, TrainingRun):
             raise InputError(f"{run.name} is a rollouts file, not a training run.")
+        return opened
+
+    def _opened(self, slug: str) -> tuple[KnownRun, ViewedFile | TrainingRun]:
+        run = self.named(slug)
         with self._lock:
-            if slug not in self._training:
-                self._training[slug] = TrainingRun(run.found.path, slug, run.name)
-            return self._training[slug]
+            if slug not in self._open and run.found.kind == "training":
+                self._open[slug] = TrainingRun(run.found.path, slug, run.name)
+            elif slug not in self._open:
+                self._open[slug] = source = file_to_view(run.found.path, slug, self._measurements, name=run.name)
+                source.follow()
+            return run, self._open[slug]
 
     def at(self, path: Path) -> KnownRun | None:
         """The run in a file or folder, if it is known."""
@@ -122,37 +120,24 @@ class KnownRuns:
             return self._runs.get(self._slugs.get(path, ""))
 
     def summary(self, run: KnownRun) -> RunSummary:
-        """The line about a run: of one that is open what its index says, of others what is written beside it."""
-        source = self._open.get(run.slug)
-        if source is not None:
-            return _of_open(source, self._summaries.of(run.found))
-        if run.slug not in self._fresh:
-            self._fresh[run.slug] = self._summaries.of(run.found)
-        return self._fresh[run.slug]
+        """The line about a run: of a file that is open what its index says, of others what is written beside it."""
+        source, summary = self._open.get(run.slug), self._summaries.of(run.found)
+        return _of_open(source, summary) if isinstance(source, ViewedFile) else summary
 
     def version(self, runs: Sequence[KnownRun] | None = None) -> str:
         """Changes whenever a list of the runs would, or of some of them a page about these."""
         seen: list[object] = []
         for run in self.all() if runs is None else runs:
-            if runs is not None:
-                self._fresh.pop(run.slug, None)  # whether it is live must be looked at again
-            if run.found.kind == "training" and runs is not None:
-                seen.append((self.training(run.slug).version, self.summary(run).live))
-            elif runs is not None:
-                seen.append(self.file(run.slug).version)
-            else:
+            if runs is None:
                 seen.append((run.slug, self.summary(run)))
+            else:
+                seen.append((self._opened(run.slug)[1].version, self._summaries.of(run.found).live))
         return blake2b(repr(seen).encode(), digest_size=8).hexdigest()
-
-    @property
-    def given(self) -> list[ViewedFile]:
-        """The files that the viewer was started with."""
-        return self._given
 
     @property
     def opened(self) -> list[ViewedFile]:
         """The files that are followed now."""
-        return list(self._open.values())
+        return [each for each in self._open.values() if isinstance(each, ViewedFile)]
 
     @property
     def notes(self) -> list[str]:

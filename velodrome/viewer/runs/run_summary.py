@@ -18,7 +18,8 @@ import orjson
 
 from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
-from velodrome.viewer.runs.folder import METRICS, SETTINGS, FoundRun
+from velodrome.viewer.measurements import stamp
+from velodrome.viewer.runs.folder import METRICS, FoundRun
 
 Json = dict[str, Any]
 
@@ -26,9 +27,6 @@ LIVE_S = 5.0
 _LONGEST_EPOCH_S = 3600.0  # between two lines of metrics
 _TAIL_BYTES = 256 * 1024  # of the metrics of a training
 _MOST_BYTES = 4 * 1024 * 1024  # of a file beside a run
-_KINDS = ("failures.jsonl", "metrics.json", "run.json", "progress.json")
-
-Stamp = tuple[int, int] | None  # when a file was changed, and how long it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,70 +45,54 @@ class RunSummary:
 
 
 class RunSummaries:
-    """The lines about many runs, each made again when a file of its has changed."""
+    """The lines about many runs, each made again when one of its files has changed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._files: dict[Path, list[str]] = {}
-        self._known: dict[Path, tuple[list[Stamp], RunSummary, bool]] = {}
+        self._known: dict[Path, tuple[list[tuple[int, int, int]], RunSummary, bool]] = {}
 
     def of(self, run: FoundRun) -> RunSummary:
         """The line about a run as its files are now."""
         training = run.kind == "training"
-        if run.path not in self._files:
-            others = [beside(run.path, kind) for kind in _KINDS]
-            files = [run.path / METRICS, run.path / SETTINGS] if training else [run.path, *others]
-            self._files[run.path] = [str(path) for path in files]
-        stamps = [_stamp(path) for path in self._files[run.path]]
+        kinds = ("failures.jsonl", "metrics.json", "run.json", "progress.json")
+        files = [run.path / METRICS] if training else [run.path, *(beside(run.path, kind) for kind in kinds)]
+        stamps = [stamp(path) for path in files]
         known = self._known.get(run.path)
         if known is None or known[0] != stamps:
-            made = _of_training(run.path) if training else (_of_rollouts(run.path, stamps), _over(run.path, stamps))
+            made = (_of_training(run.path), False) if training else _of_rollouts(run.path)
             known = self._known[run.path] = (stamps, *made)
-        _, summary, over = known
-        written = [stamp[0] for stamp in (stamps[0], None if training else stamps[4]) if stamp is not None]
-        at = max(written, default=0) / 1e9
-        age_s = self._clock() - at
-        live = not over and (age_s < LIVE_S or (training and age_s < _LONGEST_EPOCH_S and held(run.path / ".lock")))
-        return replace(summary, at=(stamps[0] or (0, 0))[0] / 1e9, size=(stamps[0] or (0, 0))[1], live=live)
+        _, summary, is_over = known
+        age_s = self._clock() - max(stamps[0][2], stamps[-1][2]) / 1e9
+        works = training and age_s < _LONGEST_EPOCH_S and held(run.path / ".lock")
+        live = not is_over and (age_s < LIVE_S or works)
+        return replace(summary, at=stamps[0][2] / 1e9, size=stamps[0][1], live=live)
 
 
-def _stamp(path: str) -> Stamp:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
+def _of_rollouts(path: Path) -> tuple[RunSummary, bool]:
+    """What is saved beside the rollouts, and whether the last collection ended and nothing was written after it."""
+    rows, failures = stamp(path)[2], stamp(beside(path, "failures.jsonl"))[2]
+    last = ({}, *read_runs(path))[-1]
+    ended = _number(last.get("finished_at"))
+    is_over = ended is not None and rows > 0 and ended >= rows / 1e9 - 1
+    is_newer = stamp(beside(path, "metrics.json"))[2] >= max(rows, failures)
+    metrics = read_object(beside(path, "metrics.json")) if is_newer else {}
+    kept, failed = last.get("kept"), last.get("failed")
+    if "finished_at" not in last or (kept, failed) != (metrics.get("rollouts/kept"), metrics.get("rollouts/failed")):
+        return RunSummary(), is_over
+    return RunSummary(_number(metrics.get("reward")), _number(metrics.get("pass@1")), kept, failed), is_over
 
 
-def _of_rollouts(path: Path, stamps: list[Stamp]) -> RunSummary:
-    rows, failures, saved, recorded, _ = stamps
-    last = _last_run(path) if recorded else {}
-    counts = last.get("kept"), last.get("failed")
-    newest = max((stamp[0] for stamp in (rows, failures) if stamp), default=0)
-    metrics = _json(beside(path, "metrics.json")) if saved and saved[0] >= newest else {}
-    if "finished_at" not in last or counts != (metrics.get("rollouts/kept"), metrics.get("rollouts/failed")):
-        return RunSummary()
-    reward, pass_1 = (_number(metrics.get(name)) for name in ("reward", "pass@1"))
-    kept, failed = (each if isinstance(each, int) else None for each in counts)
-    return RunSummary(reward, pass_1, kept, failed)
+def read_runs(path: Path) -> list[Json]:
+    """The runs recorded in `run.json`; none if there is no such file."""
+    runs = read_object(beside(path, "run.json")).get("runs")
+    return [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
 
 
-def _over(path: Path, stamps: list[Stamp]) -> bool:
-    """Whether the last collection is on record as ended, and nothing was written after it."""
-    ended = _number(_last_run(path).get("finished_at")) if stamps[3] else None
-    return ended is not None and stamps[0] is not None and ended >= stamps[0][0] / 1e9 - 1
-
-
-def _last_run(path: Path) -> Json:
-    runs = _json(beside(path, "run.json")).get("runs")
-    return runs[-1] if isinstance(runs, list) and runs and isinstance(runs[-1], dict) else {}
-
-
-def _of_training(folder: Path) -> tuple[RunSummary, bool]:
+def _of_training(folder: Path) -> RunSummary:
     """The last return of the student: evaluated, or else in rollouts."""
     reward = steps = None
     note = ""
-    for line in reversed(tail_lines(folder / METRICS)):
+    for line in reversed(_tail_lines(folder / METRICS)):
         evaluation = line.get("evaluation")
         if steps is None and isinstance(line.get("step"), int):
             steps = line["step"]
@@ -119,10 +101,10 @@ def _of_training(folder: Path) -> tuple[RunSummary, bool]:
             break
         if reward is None and (value := _number(line.get("rollout_return"))) is not None:
             reward, note = value, "in rollouts, sampled"
-    return RunSummary(reward, steps=steps, note=note), False
+    return RunSummary(reward, steps=steps, note=note)
 
 
-def tail_lines(path: Path) -> list[Json]:
+def _tail_lines(path: Path) -> list[Json]:
     """The last whole lines of a file of metrics."""
     try:
         with open_regular(path) as file:
@@ -154,7 +136,8 @@ def held(lock: Path) -> bool:
     return any("FLOCK" in line and place in line.split() for line in locks.splitlines())
 
 
-def _json(path: Path) -> Json:
+def read_object(path: Path) -> Json:
+    """The JSON object in a file; an empty one if there is none."""
     try:
         with open_regular(path) as file:
             return parsed_object(file.read(_MOST_BYTES))

@@ -1,6 +1,6 @@
-"""The curves of training runs, for the chart kit: values over agent steps, thinned to what a page can show.
+"""The curves of training runs, for the chart kit: values over agent steps.
 
-A line is the mean of some epochs per point. Evaluations are points with their standard error, greedy ones apart from
+Evaluations are points with their standard error, greedy ones apart from
 sampled ones.
 """
 
@@ -19,8 +19,6 @@ from velodrome.viewer.runs.training_run import TrainingData
 Json = dict[str, Any]
 Points = list[tuple[int, float]]
 
-MOST_POINTS = 300  # of a line
-MOST_MARKS = 200  # evaluations in one picture
 MOST_PICTURES = 100  # of numbers that are not ours
 _LONGEST_TITLE = 120
 _OWN = {  # fields of an epoch that are drawn first, with their titles
@@ -82,39 +80,29 @@ def column(lines: Sequence[Json], name: str) -> Points:
     return [(line["step"], line[name]) for line in lines if is_number(line.get(name))]
 
 
-def thinned(points: Points) -> Points:
-    """At most `MOST_POINTS` points, each the mean of its neighbours."""
-    every = -(-len(points) // MOST_POINTS)
-    if every <= 1:
-        return points
-    groups = [points[at : at + every] for at in range(0, len(points), every)]
-    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
-
-
 def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, float]]:
     """The evaluations of one kind: step, mean return, standard error."""
-    found = []
+    result = []
     for line in run.evaluations:
         value = line["evaluation"]
         if bool(value.get("greedy")) is greedy and is_number(value.get("mean_return")):
             error = value.get("standard_error")
-            found.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
-    every = -(-len(found) // MOST_MARKS) or 1
-    return [*found[:-1:every], *found[-1:]]
+            result.append((line["step"], value["mean_return"], error if is_number(error) else 0.0))
+    return result
 
 
 def phases(run: TrainingData) -> list[tuple[str, int, int]]:
     """The phases: name, from which step on, up to which."""
-    found: list[tuple[str, int, int]] = []
+    result: list[tuple[str, int, int]] = []
     before = 0
     for line in run.epochs:
         name, step = str(line["phase"])[:40], line["step"]
-        if found and found[-1][0] == name:
-            found[-1] = (name, found[-1][1], step)
+        if result and result[-1][0] == name:
+            result[-1] = (name, result[-1][1], step)
         else:
-            found.append((name, before, step))
+            result.append((name, before, step))
         before = step
-    return found[:20]
+    return result[:20]
 
 
 def picture(title: str, curves: Sequence[Curve], last: int, bands: Sequence[tuple[str, int, int]] = ()) -> Json | None:
@@ -187,11 +175,11 @@ def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]
         marks = [
             Curve(label, [], evaluations(run, greedy=greedy), shape) for label, run in zip(labels, runs, strict=True)
         ]
-        made = picture(f"{title}: mean return", marks, last, bands)
-        if made:
-            yield made
+        chart = picture(f"{title}: mean return", marks, last, bands)
+        if chart:
+            yield chart
     for name, title in titles(runs).items():
-        curves = [Curve(label, thinned(column(run.epochs, name))) for label, run in zip(labels, runs, strict=True)]
-        made = picture(title, curves, last, bands)
-        if made:
-            yield made
+        curves = [Curve(label, column(run.epochs, name)) for label, run in zip(labels, runs, strict=True)]
+        chart = picture(title, curves, last, bands)
+        if chart:
+            yield chart

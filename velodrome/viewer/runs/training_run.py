@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.records.jsonl import open_regular
+from velodrome.viewer.measurements import stamp
 from velodrome.viewer.runs.folder import METRICS, SETTINGS
-from velodrome.viewer.runs.run_summary import parsed_object
+from velodrome.viewer.runs.run_summary import parsed_object, read_object
 
 Json = dict[str, Any]
 
-MOST_LINES = 4_000  # epochs, and evaluations, that are kept
+MOST_LINES = 500  # epochs, and evaluations, that are kept: what a page can show
 _CHUNK_BYTES = 4_000_000
 _MOST_FILES = 2_000
-_MOST_SETTINGS_BYTES = 1_000_000
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.pt")
 _EPISODES = re.compile(r"episodes\w*\.jsonl(\.zst)?")
 _TRACE = re.compile(r"profiler_trace_\d+\.json")
@@ -85,18 +85,12 @@ class TrainingRun:
     @property
     def version(self) -> str:
         """Changes whenever a page about this run would."""
-        stamps = [_stamp(self.path / name) for name in (METRICS, SETTINGS, ".")]
+        stamps = [stamp(self.path / name) for name in (METRICS, SETTINGS, ".")]
         return blake2b(repr(stamps).encode(), digest_size=8).hexdigest()
 
     def read(self) -> TrainingData:
         """What is known now. A file that cannot be read is empty."""
         files = _files(self.path)
-        settings: Json = {}
-        try:
-            with open_regular(self.path / SETTINGS) as file:
-                settings = parsed_object(file.read(_MOST_SETTINGS_BYTES))
-        except OSError:
-            pass
         with self._lock:
             self._read_on()
             epochs = self._epochs.lines
@@ -104,7 +98,7 @@ class TrainingRun:
                 epochs + ([self._last] if self._last and epochs[-1:] != [self._last] else []),
                 list(self._evaluations.lines),
                 self._epochs.every,
-                settings,
+                read_object(self.path / SETTINGS),
                 _matching(files, _CHECKPOINT),
                 _matching(files, _EPISODES),
                 _matching(files, _TRACE),
@@ -160,11 +154,3 @@ def _files(folder: Path) -> list[FolderFile]:
 
 def _matching(files: list[FolderFile], pattern: re.Pattern[str]) -> list[FolderFile]:
     return [file for file in files if pattern.fullmatch(file.name)]
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,11 +1,10 @@
-// Plays the pictures of an episode. Without it the page has a strip of them and a table of the steps.
+// Plays the pictures of an episode. Without it the page has a table of the steps.
 
 function player(root) {
   const film = JSON.parse(root.dataset.film);
   const part = (name) => root.querySelector(`[data-${name}]`);
   const slider = part("slider");
   const agents = [...root.querySelectorAll("[data-agent]")];
-  const strip = [...document.querySelectorAll("a[data-step]")];
   const last = film.steps - 1;
   let now = 0;
   let timer = null;
@@ -119,9 +118,6 @@ function player(root) {
     }
     const acts = agents.length <= 4 && film.actions ? film.actions[now].map((a, k) => `, agent ${k} ${named(a)}`) : [];
     slider.setAttribute("aria-valuetext", where + acts.join(""));
-    const nearest = strip.findLast((link) => link.dataset.step <= now + 1);
-    strip.forEach((link) => link.toggleAttribute("aria-current", link === nearest));
-    nearest?.setAttribute("aria-current", "step");
   }
 
   const playing = part("play");
@@ -147,12 +143,6 @@ function player(root) {
   part("back").addEventListener("click", () => jump(now - 1));
   part("on").addEventListener("click", () => jump(now + 1));
   slider.addEventListener("input", () => jump(slider.valueAsNumber - 1));
-  for (const link of strip) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      jump(link.dataset.step - 1);
-    });
-  }
   root.hidden = false;
   show(slider.valueAsNumber - 1); // where it was, if the browser remembers
 }

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from velodrome.cli.tables import pairs, print_result
 from velodrome.cli.verb import Verb, argument, read_flags
-from velodrome.records.judgements import Agreement, Judgement, agreements
+from velodrome.index.judgements import Agreement, Judgement, agreements
 from velodrome.settings.model import Settings
 from velodrome.settings.values import FilePath
 from velodrome.timing.invisible import escaped

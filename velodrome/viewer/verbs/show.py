@@ -112,7 +112,7 @@ def _matching(file: Path, where: str) -> Iterator[tuple[int, bytes]]:
     from velodrome.index.check_field import file_checks
 
     query = Query.parse(where)
-    with closing(Index(file, judged=True, outside=[file_checks(file)], search=bool(query.words))) as index:
+    with closing(Index(file, judged=True, outside=[file_checks(file)])) as index:
         index.refresh()
         for entry in index.select(query):
             yield entry.number % FAILED, index.line(entry.number)

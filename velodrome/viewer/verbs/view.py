@@ -11,7 +11,7 @@ from pydantic import Field
 from velodrome.cli.streams import say
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError, needs_extra
-from velodrome.records.judgements import LONGEST_NAME
+from velodrome.index.judgements import LONGEST_NAME
 from velodrome.settings.model import Settings
 from velodrome.settings.values import Count, FilePath, Port, Text
 

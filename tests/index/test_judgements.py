@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from velodrome.errors import InputError
-from velodrome.records.judgements import Judgements, make_judgement, notes_file, save_judgement
+from velodrome.index.judgements import Judgements, make_judgement, notes_file, save_judgement
 from velodrome.records.other_files import other_file
 
 
@@ -97,7 +97,7 @@ def test_a_reader_reads_on_and_notices_a_file_that_was_rewritten(rollouts: Path)
 @pytest.mark.slow
 def test_many_writers_at_once_lose_nothing(rollouts: Path):
     script = (
-        "import sys\nfrom pathlib import Path\nfrom velodrome.records.judgements import *\n"
+        "import sys\nfrom pathlib import Path\nfrom velodrome.index.judgements import *\n"
         "for number in range(20):\n"
         "    save_judgement(Path(sys.argv[1]), make_judgement(f't/{number}', sys.argv[2], rating=number % 5 + 1))\n"
     )
@@ -116,18 +116,3 @@ def test_many_writers_at_once_lose_nothing(rollouts: Path):
     assert [child.wait() for child in children] == [0, 0]
     notes = Judgements(notes_file(rollouts)).refresh()
     assert (notes.known, notes.foreign, len(list(notes))) == (100, [], 100)
-
-
-def test_a_file_that_is_something_else_is_left_alone(rollouts: Path, tmp_path: Path):
-    path = notes_file(rollouts)
-    path.write_text('{"meta": {"key": "t/0"}, "output": []}\n')
-    before = path.read_bytes()
-    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: there is something else in it"):
-        save_judgement(rollouts, make_judgement("t/0", "ben", rating=1))
-    assert path.read_bytes() == before
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: it is not a file"):
-        save_judgement(rollouts, make_judgement("t/0", "ben", rating=1))
-    with pytest.raises(InputError, match=r"gone\.jsonl: it is gone"):
-        save_judgement(tmp_path / "gone.jsonl", make_judgement("t/0", "ben", rating=1))
