@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from velodrome.wings import WINGS
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "velodrome"
 PUBLIC = "velodrome"  # the names in __init__.py, for users and for components of their own
@@ -120,6 +122,7 @@ def test_the_core_imports_no_wing():
     assert not core & wings
     wrong = [f"{a}:{line} imports {b}" for a, b, line in edges() if layer(a) in core and layer(b) in wings]
     assert wrong == []
+    assert WINGS.keys() == wings
 
 
 def test_the_package_hands_on_names_and_nobody_inside_asks_it_for_them():

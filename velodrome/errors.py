@@ -1,12 +1,12 @@
 """Every error this package raises, on one page.
 
 VelodromeError
-├── InputError         a file, flag or config the user gave is wrong; may carry many lines
+├── InputError         a file, flag or config of the user is wrong; may carry many lines
 ├── StorageError       the disk refused a write; what was finished before is safe
 │   └── ChangedError   another program changed a file while it was written to
 ├── ServerError        a server did not start, or went away
 ├── MetricError        a run has no such metric, for example because every rollout failed
-├── TrainError         training cannot go on; the last checkpoint is good
+├── TrainError         training cannot continue; the last checkpoint is good
 ├── SandboxEnded       the program in a sandbox, or the sandbox itself, is gone
 ├── CallError          one HTTP call got no usable answer; its caller says whose fault that is
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
@@ -45,7 +45,7 @@ class VelodromeError(Exception):
 
 
 class InputError(VelodromeError):
-    """A mistake in what the user gave. One line a problem: where, what, the way out."""
+    """A mistake in the user's input. One line per problem: where, what, the way out."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -71,7 +71,7 @@ class MetricError(VelodromeError, KeyError):
 
 
 class TrainError(VelodromeError):
-    """Training cannot go on: a loss that is no number. The last checkpoint is good."""
+    """Training cannot continue: the loss is not a number. The last checkpoint is good."""
 
 
 class SandboxEnded(VelodromeError):
@@ -117,9 +117,9 @@ class CallError(VelodromeError):
 class RolloutError(VelodromeError):
     """One rollout failed. `partial` is the conversation so far, as response items.
 
-    `spans` says where its time went, if a server told. `away` is the server that could not be reached, if that is why.
-    `refused`: a server refused a call as it would any other (`CallError.refused`).
-    `place` is the line of the code that is at fault, if one is.
+    `spans` says where its time went, if a server reported it. `away` is the server that could not be reached, if that
+    is the reason. `refused`: a server refused a call as it would any other (`CallError.refused`). `place` is the line
+    of code at fault, if there is one.
     """
 
     boundary: ClassVar[Boundary] = "agent"
@@ -171,7 +171,7 @@ class ModelError(RolloutError):
 
 
 class ToolError(RolloutError):
-    """A tool's own code failed in a way the model cannot be told about."""
+    """A tool's own code failed; the model is not shown the error."""
 
     boundary = "tool"
 
@@ -277,7 +277,7 @@ def _shown_path(path: str) -> str:
 
 
 class blame(ContextDecorator):
-    """Charge whatever foreign code raises in this block, or in this function, to one boundary.
+    """Charge what foreign code raises in this block, or in this function, to one boundary.
 
     `SystemExit` is charged as well: foreign code does not end a process of ours. An error that is ours already passes
     through, with its place if the user's code raised it; so do cancellation and interrupts.
@@ -321,7 +321,7 @@ def _raised_at(error: RolloutError) -> str | None:
 
 
 class result_of:
-    """Where no line raised and the result is at fault, the place is the function. A class: it stands in every call."""
+    """For a wrong result, which no line raised, the place is the function. A class, because every call enters it."""
 
     __slots__ = ("_function",)
 

@@ -103,8 +103,8 @@ def test_mistakes_are_one_line(
         ([*calculator, "+nubmers=2"], 'did you mean "numbers"?'),
         ([*calculator, "+numbers=x"], "+numbers: Input should be a valid integer"),
         ([*calculator, "+numbers=99"], "task 0: numbers is from 2 to 20"),
-        ([*calculator, "+split=[a:0.5,b:0.4]"], "shares add up to 1, not 0.9"),
-        ([*calculator, "+split=[a]"], "'a' is not a name and a share"),
+        ([*calculator, "+split=[a:0.5,b:0.4]"], "shares add up to 0.9, not to 1"),
+        ([*calculator, "+split=[a]"], "'a' is not a name with its share"),
     ):
         assert main(["data", "generate", *arguments]) == 2
         error = capsys.readouterr().err

@@ -152,7 +152,6 @@ def of_errors(url):
 print(
     json.dumps(
         {
-            "version": openai.__version__,
             "models": [of_models(url) for url in (TALKER, AGENT)],
             "responses": of_responses(TALKER),
             "agent": of_responses(AGENT),

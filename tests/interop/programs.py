@@ -55,7 +55,6 @@ class Program:
 
 
 PROGRAMS = {
-    "openai2": Program(("openai==2.54.0",), gigabytes=0.1),
     "clients": Program(
         ("openai==3.51.0", "anthropic==2.9.0", "langchain-openai==1.7.3", "openai-agents==0.24.0"), gigabytes=0.2
     ),
@@ -63,8 +62,6 @@ PROGRAMS = {
     "verifiers": Program(("verifiers==0.4.0",), gigabytes=0.4),
     "openenv": Program(("openenv==0.10.0",), gigabytes=0.6),
     "litellm": Program(("litellm[proxy]==1.106.2",), gigabytes=0.6),
-    "datasets4": Program(("datasets==4.0.0",), gigabytes=0.3),
-    "datasets47": Program(("datasets==4.7.0",), gigabytes=0.3),
     "verl": Program(("verl==0.9.1",), gigabytes=1.7, torch=True, bare=("qwen-vl-utils==0.0.14",)),
     # Images and sounds are built for torch with CUDA, and no import survives them beside torch for the CPU.
     "vllm": Program(

@@ -1,20 +1,17 @@
-"""`datasets` loads our exports as they were written: the oldest version that can, and the one at hand."""
+"""`datasets` loads our exports as they were written."""
 
 from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop.corpus import CASES, write
+from tests.interop.hugging_face import stay_offline
 from tests.interop.law import exported
-from tests.interop.programs import run
-from tests.support.patience import DEADLINE_S
 from velodrome.exchange.api import export
 from velodrome.exchange.export.chat import Style, Unfit, loadable
 from velodrome.exchange.parquet import json_text
@@ -23,25 +20,33 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 Json = dict[str, Any]
 
-SCRIPT = Path(__file__).with_name("datasets_load.py")
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 CHUNK_BYTES = 10 << 20
 TABLE = Style(table=True)
 FORMS = ("sft", "dpo", "grpo")
 
 
-def loaded(program: str, folder: Path, *paths: Path, chunk_bytes: int = CHUNK_BYTES) -> list[Json]:
-    """What `datasets` makes of each path."""
-    arguments = (folder / f"cache_{program}", chunk_bytes, *paths)
-    variables = {**OFFLINE, "HF_HOME": str(folder / "hf")}
-    if program == "here":
-        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-        text = subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=True, timeout=DEADLINE_S
-        ).stdout
-    else:
-        text = run(program, SCRIPT, *arguments, **variables)
-    return [json.loads(line) for line in text.splitlines()]
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stay_offline(monkeypatch, tmp_path)
+
+
+def loaded(folder: Path, *paths: Path, chunk_bytes: int = CHUNK_BYTES) -> list[Json]:
+    """What `datasets` makes of each path: its rows, or why it is refused."""
+    import datasets
+
+    results: list[Json] = []
+    for number, path in enumerate(paths):
+        kind = {".jsonl": "json", ".parquet": "parquet"}.get(path.suffix)
+        source: Json = {"path": kind, "data_files": str(path)} if kind else {"path": str(path)}
+        if kind != "parquet":
+            source["chunksize"] = chunk_bytes
+        cache = str(folder / f"cache_{number}")
+        try:
+            rows = datasets.load_dataset(**source, split="train", cache_dir=cache, keep_in_memory=True)
+            results.append({"rows": list(rows)})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the file is refused
+            results.append({"refused": str(error)})
+    return results
 
 
 def records(path: Path) -> list[Json]:
@@ -53,23 +58,21 @@ def with_all(columns: set[str], record: Json) -> Json:
     return {**dict.fromkeys(columns), **record}
 
 
-@pytest.mark.parametrize("program", ["datasets47", "here"])
-def test_every_record_is_loaded_as_it_was_written(tmp_path: Path, program: str):
+def test_every_record_is_loaded_as_it_was_written(tmp_path: Path):
     files = [exported(form, tmp_path, f"{form}.jsonl")[0] for form in FORMS]
     folders = [exported(form, tmp_path, form)[0] for form in FORMS]
-    for path, result in zip([*files, *folders], loaded(program, tmp_path, *files, *folders), strict=True):
+    for path, result in zip([*files, *folders], loaded(tmp_path, *files, *folders), strict=True):
         written = records(path if path.is_file() else path / "train.jsonl")
         columns = set(result["rows"][0])
         assert result["rows"] == [with_all(columns, record) for record in written], path.name
 
 
-@pytest.mark.parametrize("program", ["datasets47", "here"])
-def test_a_parquet_file_is_loaded_as_it_happened_decimals_included(tmp_path: Path, program: str):
+def test_a_parquet_file_is_loaded_as_it_happened_decimals_included(tmp_path: Path):
     """Every record of the JSON lines, and those with 0.3, which JSON lines cannot keep."""
     rollouts, files = write(tmp_path), [tmp_path / f"{form}.parquet" for form in FORMS]
     results = [export(form, [rollouts], file) for form, file in zip(FORMS, files, strict=True)]
     assert not [why for result in results for why in result.unfit_reasons if "number" in why]
-    for form, result in zip(FORMS, loaded(program, tmp_path, *files), strict=True):
+    for form, result in zip(FORMS, loaded(tmp_path, *files), strict=True):
         rows, key = result["rows"], "messages" if form == "sft" else "prompt"
         decimal = [row for row in rows if '"value": 0.3' in json.dumps(row)]
         assert ['{"value": 0.3}' in json.dumps(row) for row in decimal] == [True]
@@ -79,26 +82,17 @@ def test_a_parquet_file_is_loaded_as_it_happened_decimals_included(tmp_path: Pat
         assert [row for row in rows if row not in decimal] == same, form
 
 
-@pytest.mark.parametrize("program", ["datasets47", "here"])
-def test_a_card_names_the_types_that_the_first_lines_do_not_show(tmp_path: Path, program: str):
+def test_a_card_names_the_types_that_the_first_lines_do_not_show(tmp_path: Path):
     """`datasets` takes types from the first chunk, so calls that come later need the card."""
     rows = write(tmp_path, ["plain"]).read_bytes().splitlines(keepends=True)[:1]
     late = write(tmp_path, ["one_call"]).read_bytes()
     (tmp_path / "rollouts.jsonl").write_bytes(b"".join(rows * 300) + late)
     export("sft", [tmp_path / "rollouts.jsonl"], tmp_path / "sft")
-    with_card, without = loaded(program, tmp_path, tmp_path / "sft", tmp_path / "sft/train.jsonl", chunk_bytes=16 << 10)
+    with_card, without = loaded(tmp_path, tmp_path / "sft", tmp_path / "sft/train.jsonl", chunk_bytes=16 << 10)
     written = records(tmp_path / "sft/train.jsonl")
     assert len(written) == 301
     assert with_card["rows"] == [with_all({"tools"}, record) for record in written]
     assert "refused" in without
-
-
-def test_a_version_without_a_type_for_json_refuses_a_folder_rather_than_change_its_records(tmp_path: Path):
-    """Of the file alone it cannot know, and gives each call the arguments of the others, as null."""
-    export("sft", [write(tmp_path, ["same_id_again"])], tmp_path / "sft")
-    folder, file = loaded("datasets4", tmp_path, tmp_path / "sft", tmp_path / "sft/train.jsonl")
-    assert folder["refused"] == "TypeError: 'module' object is not callable", "as docs/export.md has it"
-    assert file["rows"][0]["messages"] != records(tmp_path / "sft/train.jsonl")[0]["messages"]
 
 
 def test_numbers_that_datasets_changes_are_the_ones_that_are_left_out():

@@ -1,4 +1,4 @@
-"""`metrics`, `compare`, `check` and `profile`: what the rollouts of a run come to, from files or from memory."""
+"""`metrics`, `compare`, `check` and `profile`: the numbers of rollouts, from files or from memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CheckOptions(Settings):
 
 
 class Findings(list[Finding]):
-    """What the checks report, the worst first; and how many rollouts they read."""
+    """The findings of the checks, the worst first, and how many rollouts they read."""
 
     def __init__(self, findings: Iterable[Finding], *, rollouts: int, failed: int) -> None:
         super().__init__(findings)
@@ -91,7 +91,7 @@ def _noted(result: Json) -> Json:
 
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
-    """The numbers that a collection of these files prints, and notes on what is in none of them."""
+    """The numbers that a collection of these files prints, and notes on lines that were not counted."""
     numbers, notes = read_metrics(*files)
     if notes and not numbers["rollouts/kept"] and not numbers["rollouts/failed"]:
         raise InputError(f"{files[0]}: no rollouts in it", *notes[:1])

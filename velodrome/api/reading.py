@@ -79,7 +79,7 @@ class Rows:
     @overload
     def __getitem__(self, at: slice) -> list[Rollout]: ...
     def __getitem__(self, at: int | slice) -> Rollout | list[Rollout]:
-        """One rollout, or several; the file is read up to there. `list(rows)` is the way to many accesses."""
+        """One rollout, or several; the file is read up to there. Use `list(rows)` for many accesses."""
         if isinstance(at, slice):
             if min(at.start or 0, at.stop or 0, at.step or 1) < 0:
                 return list(self)[at]
@@ -152,7 +152,7 @@ def named_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def _members(rollouts: Any, what: str) -> list[Any]:
-    """What a list of files or rollouts holds. A table would give the names of its columns."""
+    """The members of a list of files or rollouts. A table is refused: iterating it gives the names of its columns."""
     table = hasattr(rollouts, "columns")
     if table or isinstance(rollouts, Mapping | bytes) or not isinstance(rollouts, Iterable):
         thing = f"a {type(rollouts).__name__}" if table else f"{rollouts!r:.80}"
@@ -170,7 +170,7 @@ def _problem(path: Path) -> str | None:
 
 @contextmanager
 def rollout_files(rollouts: Any) -> Iterator[list[Path]]:
-    """The files of what a call was given. Filtered rows and rollouts in memory are in a temporary file meanwhile."""
+    """The files of an argument. Filtered rows and rollouts in memory are written to a temporary file."""
     if isinstance(rollouts, Rows) and not rollouts._filter:
         yield list(rollouts.paths)
         return

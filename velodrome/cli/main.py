@@ -165,7 +165,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises `Terminated`; a verb may set a handler of its own. A forked process ends as usual."""
+    """Inside, SIGTERM raises `Terminated`; a verb may set its own handler. A forked process ends as usual."""
     own = os.getpid()
 
     def arrived(number: int, frame: object) -> None:
@@ -208,7 +208,7 @@ def _trace(error: BaseException) -> None:
 
 
 def other_command() -> int:
-    """A name that NeMo Gym's users type (`ng_run`, …), which is that of the script."""
+    """The entry point of NeMo Gym's commands (`ng_run`, …); the script's name says which."""
     return main([os.path.basename(sys.argv[0]).removesuffix(".exe"), *sys.argv[1:]])
 
 

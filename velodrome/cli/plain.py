@@ -49,17 +49,17 @@ class PlainWords:
 
 def option_names(model: type[Settings]) -> dict[str, tuple[str, FieldInfo]]:
     """The options of a model, each with the setting that it stands for: `--repeats` is `num_repeats`."""
-    found: dict[str, tuple[str, FieldInfo]] = {}
+    options: dict[str, tuple[str, FieldInfo]] = {}
     for name, each in ordered_fields(model).items():
         if is_option(each):
             names = field_names(name, each)
-            found |= {f"--{typed.replace('_', '-')}": (names[0], each) for typed in (name, *names)}
-            found |= {short: (names[0], each) for short, long in SHORT.items() if long == name}
-    return found
+            options |= {f"--{typed.replace('_', '-')}": (names[0], each) for typed in (name, *names)}
+            options |= {short: (names[0], each) for short, long in SHORT.items() if long == name}
+    return options
 
 
 def read_plain(words: Sequence[str], model: type[Settings] = Settings) -> PlainWords:
-    """The words with names, files and options as settings. What is none of these is left as it is."""
+    """The words, with names, files and options turned into settings. Other words stay as they are."""
     options = option_names(model)
     read = PlainWords()
     takes_input = "input" in model.model_fields
@@ -137,7 +137,7 @@ def _is_rows(path: Path) -> bool:
 
 
 def _read_name(word: str, read: PlainWords, problems: list[str]) -> None:
-    """A config by its path or its name; a file of this folder goes first."""
+    """Find a config by its path or its name; a file of this folder comes first."""
     if word.endswith(_CONFIGS):
         read.configs.append(word)
         return
@@ -163,9 +163,9 @@ def _read_name(word: str, read: PlainWords, problems: list[str]) -> None:
 
 def _configs_in(word: str) -> list[str]:
     """The config of a folder that is given by its path: the one of its name, or its only one."""
-    found = sorted(Path(word).glob("configs/*.y*ml")) if os.sep in word and Path(word).is_dir() else []
-    named = [path for path in found if path.stem == Path(word).name]
-    return [str(path) for path in named or found] if len(named or found) == 1 else []
+    configs = sorted(Path(word).glob("configs/*.y*ml")) if os.sep in word and Path(word).is_dir() else []
+    named = [path for path in configs if path.stem == Path(word).name]
+    return [str(path) for path in named or configs] if len(named or configs) == 1 else []
 
 
 def _unknown_name(word: str, names: Mapping[str, set[str]]) -> str:

@@ -1,6 +1,6 @@
 """`velo profile`: where the time of a file's rollouts went, in the terminal and as a page.
 
-Training runs and traces are told apart by what is given.
+A folder, `metrics.jsonl` or a `.json` trace is a training run; anything else is a file of rollouts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The standard streams, whatever the shell made of them: closed, on a full disk, or a pipe that nobody reads.
+"""The standard streams, also where they are closed, on a full disk, or a pipe without a reader.
 
-What is printed must not cost a rollout. A write to stderr that fails is passed over; one to stdout is remembered, and
-the exit code says so.
+Printing never fails a rollout. A failed write to stderr is ignored. A failed write to stdout makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _typed: dict[str, str] = {}
 
 
 def kept_path(path: Path) -> Path:
-    """A path that stays the same when code of an environment changes the working directory; shown as it was typed."""
+    """The absolute path, for an environment may change the working directory. Messages show it as it was typed."""
     kept, typed = (str(each).removesuffix(".zst").removesuffix(".jsonl") for each in (path.absolute(), path))
     _typed[kept] = typed
     return path.absolute()
@@ -47,7 +46,7 @@ def typed_path(path: Path) -> Path:
 
 
 def say(line: str) -> None:
-    """One line for the person who is watching; stdout is for the result."""
+    """Print a line to stderr; stdout is for the result."""
     from velodrome.timing.screen import fitted, page_width
 
     print(fitted(as_typed(line), page_width(sys.stderr)), file=sys.stderr, flush=True)
@@ -55,9 +54,9 @@ def say(line: str) -> None:
 
 @contextmanager
 def still_working(what: str) -> Iterator[Callable[[str], None]]:
-    """Say what is going on, and for how long, once it takes more than a moment and every few seconds from then on.
+    """Report long work: what it is and how long it has taken, after two seconds and then every five.
 
-    The function that it gives is told how far it has come.
+    Yields a function that sets the current step.
     """
     doing = [""]
     over = threading.Event()
@@ -98,7 +97,7 @@ def within_page() -> Iterator[None]:
 
 
 class _SafeStream(io.FileIO):
-    """One descriptor. A write that fails is kept in `problem`; with `piped` a pipe nobody reads is raised."""
+    """One descriptor. The error of a failed write is in `problem`; with `piped`, a pipe without a reader raises."""
 
     def __init__(self, fd: int, *, piped: bool) -> None:
         super().__init__(fd, "w", closefd=False)
@@ -116,7 +115,7 @@ class _SafeStream(io.FileIO):
 
 
 def escape(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding has no form for, as JSON writes it: a line of JSON stays one, and its texts the same."""
+    """Characters that the encoding lacks, escaped as in JSON, so that a line of JSON stays valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -142,7 +141,7 @@ def mend_streams() -> None:
 
 
 def _text(raw: _SafeStream, before: TextIO | None) -> TextIO:
-    """The text stream that Python would have made, over another descriptor object."""
+    """The text stream that Python makes by default, over this descriptor."""
     through = bool(getattr(before, "write_through", False))
     return io.TextIOWrapper(
         raw if through else io.BufferedWriter(raw),  # unbuffered, as Python does it

@@ -1,4 +1,4 @@
-"""Results on a terminal and on a pipe: a person gets a table, a program JSON.
+"""Results: a table on a terminal, JSON on a pipe.
 
 One rule for every verb: what is JSON on a pipe is a table on a terminal, and `--json` is JSON everywhere. A report that
 is text on a pipe stays text.
@@ -26,13 +26,13 @@ def without_json(words: Sequence[str]) -> tuple[list[str], bool]:
     return [word for word in words if word != JSON_FLAG], JSON_FLAG in words
 
 
-def wants_json(asked: bool = False) -> bool:
+def wants_json(requested: bool = False) -> bool:
     """Whether a result is printed as JSON."""
-    return asked or not is_terminal(sys.stdout)
+    return requested or not is_terminal(sys.stdout)
 
 
 def print_result(value: Any, drawn: Callable[[], str], *, as_json: bool = False) -> None:
-    """The result of a verb: JSON for a program, what is drawn for a person."""
+    """Print the result of a verb: a table on a terminal, JSON on a pipe."""
     print_text(drawn()) if not wants_json(as_json) else print_lines(printed_json(value))
 
 
@@ -42,7 +42,7 @@ def print_text(text: str) -> None:
 
 
 def print_lines(text: str) -> None:
-    """Lines as they are. A reader that has gone away does not change how the verb ends."""
+    """Print lines as they are. A pipe whose reader has gone does not change the exit code."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -55,7 +55,7 @@ def ink(text: str, style: str) -> str:
 
 
 def pairs(rows: Iterable[Row]) -> str:
-    """Names and what belongs to them, in two columns."""
+    """Names and values in two columns."""
     kept = [(escaped(name), text) for name, text in rows if text]
     width = max((columns(name) for name, _ in kept), default=0)
     return "\n".join(f"{ink(padded(name, width), 'dim')}  {text}" for name, text in kept)

@@ -1,4 +1,4 @@
-"""What a verb takes, declared once: its settings are a model, and `--help`, the docs and the parser are made from it.
+"""A verb's settings, declared once as a model. `--help`, the docs and the parser are made from it.
 
 A verb has `+name=value` settings, read from the configuration (`options.py`), or ordinary flags and arguments, read
 here. Every mistake is reported at once, each under the flag it belongs to.
@@ -30,7 +30,7 @@ SHORT = MappingProxyType({"-o": "output", "-n": "repeats"})
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb: how it is typed, what it does, its settings under their headings, and what else is to be said."""
+    """One verb: its usage, what it does, its settings by heading, and the end of its help."""
 
     usage: str
     about: str
@@ -50,7 +50,7 @@ class Verb:
         return "\n\n".join(filter(None, [*parts, paragraphs(self.more, width)]))
 
     def _options(self, width: int) -> str:
-        """The options that are named otherwise than the setting they stand for."""
+        """The options whose name differs from the name of their setting."""
         rows = []
         for model in filter(self.has_plus, self.settings.values()):
             for name, each in ordered_fields(model).items():
@@ -118,12 +118,12 @@ class JsonFlag(Settings):
 
 
 def argument(default: Any = ..., *, title: str, description: str) -> Any:
-    """A field that is typed without a flag, in its place."""
+    """A positional argument."""
     return Field(default, title=title, description=description, json_schema_extra={"positional": True})
 
 
 def optional_value(*, title: str, description: str) -> Any:
-    """A flag whose value may be left out; it is then empty."""
+    """A flag with an optional value, which is empty if it is left out."""
     return Field(None, title=title, description=description, json_schema_extra={"bare": True})
 
 
@@ -168,7 +168,7 @@ def _filters_joined(argv: Sequence[str]) -> list[str]:
 
 
 class _VerbParser(argparse.ArgumentParser):
-    """argparse, for which a wrong flag is an `InputError`."""
+    """An argument parser that raises `InputError`."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
@@ -195,7 +195,7 @@ def _add(parser: argparse.ArgumentParser, name: str, each: FieldInfo) -> None:
 
 
 def plain_kind(kind: Any) -> Any:
-    """The type without None and without what validates it."""
+    """The type without None and without its validators."""
     if get_origin(kind) is Annotated:
         return plain_kind(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

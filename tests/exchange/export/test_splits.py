@@ -27,7 +27,7 @@ def test_shares_are_parts_of_their_sum_and_a_sum_other_than_1_is_noted():
 
 def test_what_is_no_share_is_refused():
     for text in ("", "train", "train=x", "train=0", "train=-1", "a/b=1", "a=1,a=1", "a=nan", "a=inf"):
-        with pytest.raises(InputError, match=r"is not a name with its share; train=0.9,test=0.1"):
+        with pytest.raises(InputError, match=r"is not a name with its share, as in train=0.9,test=0.1"):
             parse_shares(text)
 
 

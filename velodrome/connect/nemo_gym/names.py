@@ -14,26 +14,20 @@ from typing import Any, NoReturn
 from velodrome.connect.nemo_gym import bases, types
 
 PACKAGE = "nemo_gym"
-_PUBLIC = {
+_EVERYTHING = {
     name: value
     for module in (types, bases)
     for name, value in vars(module).items()
-    if not name.startswith("_") and (getattr(value, "__module__", "").startswith("velodrome.") or name.isupper())
+    if name.startswith("NeMoGym")
+    or (not name.startswith("_") and (getattr(value, "__module__", "").startswith("velodrome.") or name.isupper()))
 }
-_ALIASES = {name: value for name, value in vars(types).items() if name.startswith("NeMoGym")}
-_EVERYTHING = {**_PUBLIC, **_ALIASES}
 METRICS_MODULE = "reward_profile"
 _METRICS = (
     *("compute_pass_majority_metrics", "highest_k_metrics", "compute_subset_metrics", "add_avg_sample_std_dev"),
     "compute_aggregate_metrics",
 )
-MODULES = dict.fromkeys(
-    (
-        *("base_resources_server", "openai_utils", "config_types", "server_utils"),
-        *("global_config", "prompt", "judge"),
-    ),
-    _EVERYTHING,
-)
+_NAMES = "base_resources_server openai_utils config_types server_utils global_config prompt judge"
+MODULES = dict.fromkeys(_NAMES.split(), _EVERYTHING)
 
 
 def is_installed() -> bool:

@@ -35,7 +35,7 @@ class ListedData:
 
 @dataclass
 class CollateResult:
-    """The tasks in each file that was written, and what else is to be said."""
+    """The number of tasks in each file that was written, and notes."""
 
     tasks: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

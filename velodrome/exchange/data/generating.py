@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from velodrome.children import Child, spawn
 from velodrome.errors import InputError
 from velodrome.exchange.data.generate_worker import TARGET, GenerateWork
+from velodrome.exchange.export.split_files import parse_shares
 from velodrome.machine import cores
 from velodrome.records.outfile import OutFile, refuse_existing
 from velodrome.serving.components import component_class
@@ -38,7 +39,7 @@ _AHEAD = 2  # frames that a process may be ahead
 
 
 class GenerateOptions(Settings):
-    """What to generate."""
+    """The options of `velo data generate`."""
 
     n: Count = Field(description="how many tasks to generate; equal ones are written once")
     output: JsonlFile = Field(description="the file to write (.jsonl or .jsonl.zst); with a split, one beside it each")
@@ -50,7 +51,7 @@ class GenerateOptions(Settings):
 
 @dataclass
 class GenerateResult:
-    """What was written where."""
+    """How many tasks were generated, and the files with their counts."""
 
     generated: int = 0
     duplicates: int = 0
@@ -154,25 +155,12 @@ def _parts(order: GenerateOptions) -> list[tuple[Path, int]]:
     """Each file, and below which hash a task belongs to it."""
     if not order.split:
         return [(order.output, 1 << 64)]
-    shares = [_share(each) for each in order.split]
-    names = [name for name, _ in shares]
-    total = sum(share for _, share in shares)
-    if len(set(names)) < len(names) or abs(total - 1) > 1e-9:
-        raise InputError(f"+split: names must differ and shares add up to 1, not {total:g}: {','.join(order.split)}")
+    shares, note = parse_shares(",".join(order.split))
+    if note:
+        raise InputError(f"+{note.partition(';')[0]}")
     base, dot, suffix = order.output.name.partition(".jsonl")
     parts, below = [], 0.0
-    for name, share in shares:
+    for name, share in shares.items():
         below += share
         parts.append((order.output.with_name(f"{base}.{name}{dot}{suffix}"), int(below * (1 << 64))))
     return [*parts[:-1], (parts[-1][0], 1 << 64)]
-
-
-def _share(text: str) -> tuple[str, float]:
-    name, _, share = text.partition(":")
-    try:
-        value = float(share)
-    except ValueError:
-        value = 0.0
-    if not name.replace("_", "").replace("-", "").isalnum() or not 0 < value <= 1:
-        raise InputError(f"+split: {text!r:.40} is not a name and a share, as train:0.9")
-    return name, value

@@ -88,7 +88,7 @@ def as_text(value: Any) -> str:
 
 
 class PrepareOptions(Settings):
-    """What to prepare."""
+    """The options of `velo data prepare`."""
 
     to: JsonlFile = Field(description="the file of tasks to write (.jsonl or .jsonl.zst)")
     prompt: str = Field(
@@ -111,7 +111,7 @@ class PrepareOptions(Settings):
 
 @dataclass(frozen=True)
 class PrepareResult:
-    """What came of it."""
+    """The result."""
 
     rows: int
     written: int

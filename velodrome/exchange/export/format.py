@@ -1,4 +1,4 @@
-"""What a format is: how rollouts become its records, and how they are described.
+"""A format: how rollouts become its records, and how they are described.
 
 A format is a `Format` in the list of `formats.py`. It sees one unit at a time, a rollout or all chosen rollouts of a
 task, and knows nothing of files, filters and splits.
@@ -28,7 +28,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Unit:
-    """What becomes a record, or several: one rollout, or the rollouts of one task in the order of the file."""
+    """The source of one record or several: one rollout, or all rollouts of a task in the order of the file."""
 
     split: str
     rows: Sequence[Json]
@@ -128,7 +128,7 @@ def as_text(value: Any) -> str:
 
 
 def reward_of(row: Json) -> float | None:
-    """The reward, or None while there is none that is a number."""
+    """The reward, or None if it is not a number."""
     reward = row.get("reward")
     return float(reward) if isinstance(reward, int | float) else None
 
@@ -151,7 +151,7 @@ def reason(row: Json, error: Exception) -> str:
 
 
 def each_fit(unit: Unit, build: Callable[[Json], Made], leave_out: LeaveOut) -> list[tuple[Json, Made]]:
-    """The rows of a task with what is built from each; rows it cannot be built from are reported."""
+    """The rows of a task with the result of `build` for each; rows for which it fails are reported."""
     fitting = []
     for row in unit.rows:
         try:

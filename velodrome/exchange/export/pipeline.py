@@ -41,7 +41,7 @@ class Loose(Exception):
 
 @dataclass
 class ExportResult:
-    """What came of it. `unfit` rollouts were chosen but have no form in the format.
+    """The result. `unfit` rollouts were chosen but have no form in the format.
 
     `changed` ones held something JSON has no form for: NaN and the infinite are null, broken text has U+FFFD.
     """
@@ -60,7 +60,7 @@ class ExportResult:
 
 @dataclass(frozen=True)
 class Export:
-    """One export being made: what was ordered, what is chosen, and what came of it so far."""
+    """An export in progress: its options, the chosen rollouts, and the result so far."""
 
     format: Format
     sources: Sequence[Path]
@@ -152,7 +152,7 @@ def _write(one: Export, paths: dict[str, Path], card: Path) -> ExportResult:
 
 
 def _nothing(one: Export) -> list[str]:
-    """Why there is not one record, as far as the counts show."""
+    """Why there are no records."""
     result, selection = one.result, one.selection
     if result.chosen and result.episodes == result.chosen:
         chosen = "the chosen rollout is" if result.chosen == 1 else f"all {result.chosen:,} chosen rollouts are each"
@@ -179,7 +179,7 @@ def _few(one: Export, records: int) -> list[str]:
 
 
 def _records(one: Export) -> Iterator[tuple[str, Json, Json]]:
-    """Every record with its split and its first rollout; what cannot be one is noted."""
+    """Every record with its split and its first rollout; rollouts without a form are noted."""
 
     def leave_out(row: Json, error: Exception) -> None:
         one.problems.add(_name(row), reason(row, error))

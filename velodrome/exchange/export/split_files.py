@@ -27,18 +27,21 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse_shares(text: str | None) -> tuple[dict[str, float], str | None]:
-    """`train=0.9,test=0.1`, parsed; shares that do not add up to 1 are scaled, with a note. None is one split."""
+    """The shares in `train=0.9,test=0.1` or `train:0.9,test:0.1`; None is one split.
+
+    Shares that do not add up to 1 are scaled, with a note.
+    """
     if text is None:
         return {ALL: 1.0}, None
     shares: dict[str, float] = {}
     for part in text.split(","):
-        name, _, share = part.partition("=")
+        name, _, share = part.replace(":", "=").partition("=")
         try:
             number = float(share)
         except ValueError:
             number = -1.0
         if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in shares:
-            raise InputError(f"split: {part!r:.60} is not a name with its share; train=0.9,test=0.1")
+            raise InputError(f"split: {part!r:.60} is not a name with its share, as in train=0.9,test=0.1")
         shares[name.strip()] = number
     whole = sum(shares.values())
     if isclose(whole, 1.0):
@@ -76,7 +79,7 @@ class Splits:
 
 
 def drawn(number: int, seed: int, purpose: str = "") -> int:
-    """A number that looks random and is the same for the same seed; numbers for two purposes have nothing in common."""
+    """A pseudo-random number, the same for the same number, seed and purpose."""
     key, person = str(seed).encode()[:64], purpose.encode()
     return int.from_bytes(
         hashlib.blake2b(number.to_bytes(8, "big"), digest_size=8, key=key, person=person).digest(), "big"

@@ -1,4 +1,4 @@
-"""What a format to import is: how a line becomes rollouts, and how it becomes a task.
+"""A format to import: how a line becomes rollouts, and how it becomes a task.
 
 A format is one module with one `FORMAT`, named in `importing.FOREIGN_FORMATS`. A mistake in a line is a `ValueError`.
 """

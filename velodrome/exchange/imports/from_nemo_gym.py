@@ -36,7 +36,7 @@ def _whole(value: Any) -> int | None:
 
 
 class Inputs:
-    """The tasks as they were given; of a file that has none beside it, none."""
+    """The tasks of the file of inputs beside the rollouts, if there is one."""
 
     def __init__(self, rollouts: Path) -> None:
         stem = beside(rollouts, "jsonl").name.removesuffix(".jsonl")
@@ -130,7 +130,7 @@ def rollout(row: Any) -> Json:
 
 
 def check(row: Any) -> None:
-    """Raise a `ValueError` if it is not one of their rollouts; such a row is not exported either."""
+    """Raise a `ValueError` if a row is not one of their rollouts; such a row is not exported either."""
     check_task(row, done=True)
     if not isinstance(row.get("response"), dict):
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
@@ -144,7 +144,7 @@ def check(row: Any) -> None:
 
 
 def plain_rollout(row: Json, task_row: Json | None = None) -> Json:
-    """The rollout that their fields alone describe; with `given`, the task as their collector had it."""
+    """The rollout that their fields alone describe; with `task_row`, the task as their collector had it."""
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
     theirs["responses_create_params"] = _present(row["responses_create_params"])
     task_index, repeat = numbers(row)

@@ -34,7 +34,7 @@ _MOST_RENAMED = 20
 
 
 class ImportOptions(Settings):
-    """What to make of another tool's file."""
+    """The options of `velo import`."""
 
     to: JsonlFile = Field(description="the file to write (.jsonl or .jsonl.zst)")
     kind: Literal["rollouts", "tasks"] = Field("rollouts", alias="as", description="what to make of each line")
@@ -45,7 +45,7 @@ class ImportOptions(Settings):
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What came of it."""
+    """The result."""
 
     lines: int
     written: int

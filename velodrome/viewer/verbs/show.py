@@ -127,7 +127,7 @@ def _show(
     one: bool = False,
     lost: bool = False,
 ) -> tuple[bool, int]:
-    """Print those that are wanted by their place or key, or only the first. Whether there is one, and of how many."""
+    """Print the wanted rollouts, or only the first. Returns whether there was one, and how many lines were read."""
 
     def report(line: LostLine) -> None:
         if lost:
@@ -148,7 +148,7 @@ def _show(
 def _print(
     file: Path, number: int, line: bytes, draw: Callable[[bytes], str], out: IO[str], *, strict: bool = False
 ) -> None:
-    """Print one; what is wrong with it goes to stderr, or is raised if it is the only one."""
+    """Print one rollout; an error goes to stderr, or is raised if `strict`."""
     try:
         print(fitted(draw(line), page_width(sys.stdout)), file=out)
     except InputError as error:
