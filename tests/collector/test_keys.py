@@ -103,20 +103,6 @@ def test_keys_that_do_not_fit_change_nothing_and_are_rebuilt(output: Path, spoil
     assert counted(output) == (whole(output), 0)
 
 
-OUTPUTS: dict[str, Callable[[Path], None]] = {
-    "overwritten in place": edit(lambda data: data[:300] + b"#" * 10 + data[310:]),
-    "last line gone": edit(lambda data: data[: data[:-1].rindex(b"\n") + 1]),
-    "another key": edit(lambda data: data.replace(b"task-7/", b"mine-7/")),
-    "emptied": edit(lambda data: b""),
-}
-
-
-@pytest.mark.parametrize("spoil", OUTPUTS.values(), ids=OUTPUTS)
-def test_an_output_that_was_edited_counts_as_it_is(output: Path, spoil: Callable[[Path], None]):
-    spoil(output)
-    assert rows(read_earlier(output)) == whole(output)
-
-
 def test_overwriting_an_output_forgets_its_keys_and_a_compressed_one_has_none(output: Path, tmp_path: Path):
     with open_sink(CollectSettings(output=output, overwrite=True), Earlier(), by_task=True):
         pass

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -247,28 +245,6 @@ def count(folder: Path) -> int:
     """How many answers are stored."""
     with closing(sqlite3.connect(folder / "cache" / ANSWERS)) as database:
         return int(database.execute("SELECT count(*) FROM answer").fetchone()[0])
-
-
-@pytest.mark.slow
-def test_processes_record_at_once_and_another_replays_without_the_server_or_the_secret(tmp_path: Path):
-    def velo_collect(out: str, *settings: str) -> subprocess.Popen[str]:
-        words = ["+config_paths=[c.yaml]", "+input_jsonl_fpath=t.jsonl", f"+output_jsonl_fpath={out}"]
-        command = [str(Path(sys.executable).with_name("velo")), "collect", *words, "+model_cache=cache", *settings]
-        return subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    async def record() -> None:
-        async with ScriptedServer(ScriptedModel(answers=["it is 4"])) as server:
-            configured(tmp_path, server.url)
-            for each in [velo_collect(f"{n}.jsonl", f"+num_repeats={n}") for n in (1, 2)]:
-                _, said = await asyncio.to_thread(each.communicate, timeout=DEADLINE_S)
-                assert (each.returncode, "model_cache: " in said) == (0, True), said
-
-    asyncio.run(record())
-    config = configured(tmp_path, secret="sk-other")
-    settings = {"config": config, "model_cache": tmp_path / "cache", "model_cache_mode": "replay", "repeats": 2}
-    again = asyncio.run(velo.collect(tmp_path / "t.jsonl", "solo", progress=False, **settings))
-    assert (again.kept, again.failed, count(tmp_path)) == (80, 0, 80)
-    assert b"very-secret" not in b"".join(path.read_bytes() for path in (tmp_path / "cache").iterdir())
 
 
 def test_an_answer_with_a_secret_of_the_config_in_it_is_not_stored(tmp_path: Path):
