@@ -20,9 +20,9 @@ from velodrome.environments.equivalence_llm_judge.judge import (
 )
 from velodrome.errors import InputError, VerifyError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import need, shown
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
-from velodrome.resources_servers.stated import need, shown
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]

@@ -17,8 +17,8 @@ from velodrome.environments.equivalence_rule.readings import (
 )
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import FORMS, agreed, need, shown, statements
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import FORMS, agreed, need, shown, statements
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]

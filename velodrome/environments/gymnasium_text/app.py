@@ -8,7 +8,7 @@ from typing import Any
 
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import INVISIBLE
+from velodrome.resources_servers.answers import INVISIBLE
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*+")
 SENTENCE_END = re.compile(r"[.!?…。！？]++[\"'”’)\]]*+(?=\s|$)")

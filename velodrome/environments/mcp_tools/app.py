@@ -17,7 +17,7 @@ from typing import Any
 from velodrome.environments.mcp_tools.connection import McpConnection, McpTarget
 from velodrome.errors import InputError, TaskError, ToolError, blame
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import ends_with
+from velodrome.resources_servers.answers import ends_with
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.environment import Environment, no_such_tool
 from velodrome.resources_servers.results import tool_text

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from velodrome.resources_servers.stated import boxed
+from velodrome.resources_servers.answers import boxed
 
 Json = dict[str, Any]
 

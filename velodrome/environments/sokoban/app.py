@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 

@@ -22,8 +22,8 @@ import orjson
 
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import shown, words
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import shown, words
 
 MAX_DEPTH = 64
 NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)

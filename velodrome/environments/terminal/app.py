@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.environments.sandbox import Limits, Sandboxes
-from velodrome.environments.sandbox.task_files import open_with_files, texts_by_path
+from velodrome.environments.sandbox.pool import open_with_files, texts_by_path
 from velodrome.environments.terminal.cheats import commands, shell_cheats
 from velodrome.environments.terminal.checks import Left, held_before, holds, read_checks
 from velodrome.environments.terminal.session import Shell

@@ -14,7 +14,7 @@ from typing import Any
 
 from velodrome.environments.code_gen.cases import same_value
 from velodrome.environments.sandbox import Sandbox, SandboxEnded, Sandboxes
-from velodrome.environments.sandbox.task_files import texts_by_path
+from velodrome.environments.sandbox.pool import texts_by_path
 from velodrome.errors import TaskError
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from velodrome.contracts import prompt_text
 from velodrome.environments.simulated_user import DONE, SimulatedUser
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response, text_of
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.environment import tool
-from velodrome.resources_servers.stated import need
 
 Json = dict[str, Any]
 

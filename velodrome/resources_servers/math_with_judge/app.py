@@ -19,7 +19,7 @@ from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, TaskError, VerifyError
 from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import TAIL, last_number, same, value_of
+from velodrome.resources_servers.answers import TAIL, last_number, same, value_of
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import agreed, bare, boxed, labelled, need, readable, words
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import agreed, bare, boxed, labelled, need, readable, words
 from velodrome.settings.component import Field
 
 LONE = re.compile(
