@@ -290,7 +290,7 @@ class SessionsRule(Rule):
 
 
 async def _opened_and_closed(environment: Any, row: TaskRow) -> list[RuleFinding]:
-    """A finding if a session cannot be opened and closed, twice. The agent goes on if closing one fails."""
+    """A finding if a session cannot be opened and closed twice. The agent ignores a failure to close."""
     try:
         session = await environment.open(row.task)
         await environment.close(session)

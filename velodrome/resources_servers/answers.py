@@ -46,7 +46,7 @@ def last_number(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
-    """The exact value of a number written as `last_number` finds them; None if it is none."""
+    """The exact value of a number as `last_number` finds it; None for another text."""
     if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS:
         return Fraction(int(text))
     match = NUMBER.fullmatch(text.strip())

@@ -1,7 +1,7 @@
 """A judge model compares the answer with a reference, in both orders.
 
-What is no verdict is neither a one nor a zero: the judge is asked again, and then verification fails or does what the
-settings say. The judge reads the answer as data.
+A reply without a verdict is neither a one nor a zero: the judge is asked again, and then verification fails or does
+what the settings say. The judge reads the answer as data.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class EquivalenceLlmJudge(Environment):
         for _ in range(self.judge_attempts):
             reply = (await self.judge.ask(messages, **self.judge_responses_create_params)).text
             replies.append(reply)
-            found = verdict(reply, self.equal_label.strip(), self.different_label.strip())
-            if found is not None:
-                return found
+            result = verdict(reply, self.equal_label.strip(), self.different_label.strip())
+            if result is not None:
+                return result
             messages = [*messages[:2], {"role": "user", "content": reminder}]
         return None
 

@@ -65,7 +65,7 @@ class EquivalenceRule(Environment):
         return wrong
 
     def cheats(self, task: Json) -> Json:
-        """Many candidates, ranges, contradictions, and the right answer where nobody answers."""
+        """Many candidates, ranges, contradictions, and the right answer outside of the answer."""
         right, other = expected_text(task), other_text(task)
         cheats = {
             "or": f"Answer: {right} or {other}",

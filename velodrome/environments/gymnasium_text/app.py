@@ -52,7 +52,7 @@ class GymnasiumText(TurnEnvironment):
         self._gymnasium = gymnasium
 
     def seed_session(self, task: Json) -> Json:
-        """An environment of its own."""
+        """A separate environment for each rollout."""
         made = self._make(task)
         space = made.action_space
         if not hasattr(space, "n") and not hasattr(space, "character_set"):

@@ -1,4 +1,4 @@
-"""The tools of an MCP server, offered to the model; also the base of an environment that has tools of its own besides.
+"""The tools of an MCP server, offered to the model; also a base class for an environment with further tools.
 
 Every rollout has a session with the server, and a server of its own if it is a command (`per_session`). The tools are
 listed once. A server that dies or hangs fails the rollout; it never looks like the model's mistake.

@@ -82,7 +82,7 @@ def read_level(text: str) -> Level:
 
 
 def _is_closed(level: Level) -> bool:
-    """Whether the player cannot walk out, whatever is pushed."""
+    """Whether walls keep the player inside."""
     rows, columns = (max((place[axis] for place in level.walls), default=0) for axis in (0, 1))
     seen, waiting = {level.player}, [level.player]
     while waiting:

@@ -90,19 +90,19 @@ class Terminal(Environment):
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
         """The task's own `reference_commands`."""
-        given = task.get("reference_commands")
-        return None if given is None else commands(given)
+        lines = task.get("reference_commands")
+        return None if lines is None else commands(lines)
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
         """Answers that leave the task undone, or undo it."""
-        given = task.get("reference_commands") or []
+        lines = task.get("reference_commands") or []
         return {
             "only_says_so": "Done.",
             "looks_and_stops": commands(["ls -la", "cat *"]),
             "in_another_folder": commands(
-                ["mkdir -p elsewhere && cp -r * elsewhere/ 2>/dev/null; cd elsewhere", *given]
+                ["mkdir -p elsewhere && cp -r * elsewhere/ 2>/dev/null; cd elsewhere", *lines]
             ),
-            "removes_it_again": commands([*given, "cd /tmp; cd - >/dev/null; find . -type f -delete"]),
+            "removes_it_again": commands([*lines, "cd /tmp; cd - >/dev/null; find . -type f -delete"]),
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:

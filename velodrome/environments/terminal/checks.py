@@ -28,7 +28,7 @@ UNLOCK = ["chmod", "-R", "u+rwX", "."]  # what cannot be read is there all the s
 
 @dataclass(frozen=True)
 class Left:
-    """What a rollout left, and where a check may run a command of its own."""
+    """What a rollout left, and where a check may run a command."""
 
     box: Sandbox
     boxes: Sandboxes

@@ -94,7 +94,7 @@ Second answer:
 
 
 class Judge:
-    """A linked model, which has a limiter of its own, so that judging does not crowd out the policy."""
+    """The judge model. It has a separate limiter, so that judging does not crowd out the policy."""
 
     def __init__(self, model: LinkedModel, params: Mapping[str, Any]) -> None:
         self._model = model
@@ -168,7 +168,7 @@ class MathWithJudge(Environment):
             self._library = Library(self.verify_processes or cores(), self.library_timeout_s, wall_s)
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
-        """`library_reward` is what was found without the judge."""
+        """`library_reward` is the reward before the judge is asked."""
         expected = expected_text(task)
         text = response.text[-TAIL:]
         verdict = await self._first_verdict(expected, text)

@@ -151,7 +151,7 @@ class Mcqa(Environment):
         return {"another letter": self._written(task, other), "no such letter": self._written(task, "?")}
 
     def cheats(self, task: Json) -> Json:
-        """Several letters, and the right one where nobody answers."""
+        """Several letters, and the right one outside of the answer."""
         options = options_of(task)
         right = expected_letter(task, options)
         other = next(letter for letter in options if letter != right)
