@@ -33,8 +33,8 @@ from tests.support.planted_runs import (
     verdict,
     waiting,
 )
+from velodrome.profiling.case import ms
 from velodrome.profiling.config_blocks import UNKNOWN, Block, Blocks, find_blocks
-from velodrome.profiling.phrases import ms
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import FEWEST
 from velodrome.records.facts import RowFacts

@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from velodrome.profiling.call_times import AT_ONCE, TreeCalls
+from velodrome.profiling.call_times import TreeCalls
 from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.sample import FEWEST, RecordedAttempt, RunSample
 from velodrome.profiling.series import Series
@@ -62,8 +62,6 @@ class Profile:
         self._line = 0
         self._total, self._write, self._lags = Quantiles(), Quantiles(), Quantiles()
         self._parts = [Quantiles() for _ in PARTS]
-        self._fresh: list[tuple[float, ...]] = []
-        self._fresh_lags: list[float] = []
         self._calls = TreeCalls()
         self._model_calls = self._retries = self._rate_limited = self._bytes = 0
         self._active = Stretches()  # of all attempts; in `active_s` only those that were kept count
@@ -94,9 +92,10 @@ class Profile:
         self._bytes += facts.size
         self._model_calls += times.model_calls
         total = times.total_s
-        self._fresh.append((total, *times.parts, times.write_s or 0.0))
-        if len(self._fresh) >= AT_ONCE:
-            self._settle()
+        self._total.add(total)
+        for part, seconds in zip(self._parts, times.parts, strict=True):
+            part.add(seconds)
+        self._write.add(times.write_s or 0.0)
         nodes = self._calls.add(times.tree) if times.tree else 0
         slowest = self._slowest
         if len(slowest) < SLOWEST or total > slowest[0][0]:
@@ -120,15 +119,6 @@ class Profile:
         """Add a note on the file; the first few are kept."""
         self._notes.add(text)
 
-    def _settle(self) -> None:
-        """Sort the times of the last rollouts into their histograms."""
-        columns = zip(*self._fresh, strict=True)
-        for times, seconds in zip((self._total, *self._parts, self._write), columns, strict=False):
-            times.extend(seconds)
-        self._lags.extend(self._fresh_lags)
-        self._fresh.clear()
-        self._fresh_lags.clear()
-
     def _place(self, facts: RowFacts, times: RowTimes, nodes: int) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
         if times.retries or times.rate_limited:
@@ -150,7 +140,7 @@ class Profile:
             self._pace += [{"at": end, "from": a, "to": b, "why": why} for a, b, why in times.pace]
         if cpu is not None:
             self._cpu_sum += cpu
-            self._fresh_lags.append(lag_s)
+            self._lags.add(lag_s)
             if cpu > self._cpu_max:
                 self._cpu_max = cpu
         start, active = end - times.total_s, self._active
@@ -170,7 +160,6 @@ class Profile:
 
         The parts and Other add up to the total. Write follows it: a line cannot hold how long it takes to write it.
         """
-        self._settle()
         lines = [self._line_of("Rollout Total", "total", 0, self._total, 1.0)]
         total_ms = lines[0]["mean_ms"]
         for part, times in zip(PARTS[:-1], self._parts, strict=False):
@@ -228,7 +217,6 @@ class Profile:
 
     def report(self, config: Json | None = None) -> Json:
         """Everything, as docs/profiling.md names it. `config` is the resolved one, for the names in the advice."""
-        self._settle()
         run, run_s, whose = self._run, self._active.hi - self._active.lo, "in the last run"
         if run.kept < FEWEST <= self._earlier.kept:
             run, run_s, whose = self._earlier, self._earlier_s, f"in the last run of at least {FEWEST} rollouts"

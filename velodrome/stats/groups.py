@@ -141,7 +141,7 @@ def read_run(
         reading.taken = taken
     averaged = {*reading.tally.scored, *TIMES, *COUNTS, *(settings.fields or ())}
     for group in (reading.run, *reading.groups.values()):
-        group.settle(averaged)
+        group.keep_only(averaged)
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
         hint = "give agent, task, status, or a field of the rows as in info.level"
         raise InputError(f"by={settings.by}: no rollout has it; {hint}")

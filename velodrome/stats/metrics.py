@@ -18,7 +18,7 @@ from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
 from velodrome.records.outcomes import FINISHED, OUTCOMES
 from velodrome.records.rows import Unread, read_facts, read_failures
-from velodrome.stats.exact import Mean, mean_of
+from velodrome.stats.exact import Moments, mean_of
 from velodrome.stats.stretches import Stretches
 from velodrome.timing.report import clean
 
@@ -37,7 +37,7 @@ class Tally:
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.tool_calls = 0
         self._input_tokens = self._output_tokens = self.total_tokens = 0
-        self._means: dict[str, Mean] = {"reward": Mean()}
+        self._means: dict[str, Moments] = {"reward": Moments()}
         self.scored = {"reward"}  # what `verify` returned in some row: the same in another may equal the task's field
         self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
@@ -54,7 +54,7 @@ class Tally:
         means = self._means
         for name, value in facts.numbers.items():
             if name not in means:
-                means[name] = Mean()
+                means[name] = Moments()
             means[name].add(value)
         if not self.scored.issuperset(facts.numbers):
             self.scored.update(facts.scored.intersection(facts.numbers))
@@ -91,19 +91,19 @@ class Tally:
             what = f"{name}: {count:,} of {self.rows:,} rollouts have a number there that is below 0 or beyond"
             notes.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
         for name, count in sorted(self._infinite.items()):
-            counted = self._means[name].count if name in self._means else 0
+            counted = self._means[name].n if name in self._means else 0
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
             notes.append(f"{clean(name)}: {what}")
         return notes
 
     def mean(self, name: str) -> float | None:
-        return self._means[name].value if name in self._means else None
+        return self._means[name].mean if name in self._means else None
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
         names = sorted(self.scored & self._means.keys(), key=lambda name: (name != "reward", name))
         metrics: Json = {name: mean for name in names if (mean := self.mean(name)) is not None}
-        counts = {f"n/{name}": self._means[name].count for name in metrics if self._means[name].count < self.rows}
+        counts = {f"n/{name}": self._means[name].n for name in metrics if self._means[name].n < self.rows}
         if self.rows:
             metrics.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         metrics["rollouts/kept"] = self.rows

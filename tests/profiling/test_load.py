@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.planted_runs import START, Node, node, two_turns, verdict
-from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.sample import RecordedAttempt, RunSample
 from velodrome.records.row_times import RowTimes
