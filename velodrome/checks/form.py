@@ -29,9 +29,6 @@ class Unreadable(Check):
         super().__init__(seen)
         self.torn = 0
         self.reason: tuple[bool, str] | None = None  # the first by name; of torn lines only if there are no others
-        self.gaps = self.gap_bytes = 0
-        self.gap_lines: list[int] = []
-        self.sizes: dict[int, int] = {}  # of the files they are in
 
     def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
         """A line nothing else could be read from."""
@@ -39,21 +36,7 @@ class Unreadable(Check):
         self.torn += torn
         self.hit_lines([line])
 
-    def damaged(self, line: int, size: int, *, file: int, of: int) -> None:
-        """Bytes that could not be decompressed; nobody knows how many lines were there."""
-        self.gaps += 1
-        self.gap_bytes += size
-        self.sizes[file] = of
-        if len(self.gap_lines) < at.EXAMPLES:
-            self.gap_lines.append(line)
-
     def findings(self) -> Iterator[Finding]:
-        if self.gaps:
-            share = self.gap_bytes / (sum(self.sizes.values()) or 1)
-            places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
-            lost = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
-            message = f"{lost}; how many rollouts were there is not known"
-            yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines, lines=())
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import velodrome.checks.final_answers as final_answers
@@ -90,14 +89,10 @@ class Checks:
     def fail(self, failure: RowFacts) -> None:
         self._failures.fail(failure)
 
-    def lost(self, lost: LostLine, file: Path | None = None) -> None:
-        """A line that could not be read; of damaged bytes `file` is where they are."""
+    def lost(self, lost: LostLine) -> None:
+        """A line that could not be read."""
         self._line = lost.number
-        line = self.seen.before + lost.number
-        if lost.damaged and file is not None:
-            self._unreadable.damaged(line, lost.damaged, file=len(self._starts), of=file.stat().st_size)
-        else:
-            self._unreadable.lost(line, lost.reason, torn=lost.torn)
+        self._unreadable.lost(self.seen.before + lost.number, lost.reason, torn=lost.torn)
 
     def _settle(self) -> None:
         if self._waiting:
@@ -145,7 +140,7 @@ def read_checks(path: Path, *more: Path, only: Collection[str] | None = None, ke
         checks.begin(str(each))
         for failure in read_failures(each):
             checks.fail(failure)
-        for facts in read_facts(each, partial(checks.lost, file=each)):
+        for facts in read_facts(each, checks.lost):
             checks.add(facts)
     return checks
 

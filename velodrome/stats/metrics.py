@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -168,24 +167,20 @@ def failed_keys(rollouts: Path) -> dict[str, int]:
 
 @dataclass
 class Taken:
-    """What reading files came to: keys that only failed, the rows of each file, and notes on what was not counted."""
+    """What reading files came to: keys that only failed, and notes on what was not counted."""
 
     failed: set[str] = field(default_factory=set)
-    rows: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object], again: Taken | None = None) -> Taken:
-    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one.
-
-    With `again` only the rows are read that were there then.
-    """
+def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object]) -> Taken:
+    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one."""
     taken = Taken(failed={key for path in paths for key in failed_keys(path)})
     first_file: dict[str, dict[int, int]] = {}  # of each task and repeat
     for number, path in enumerate(paths):
         unread = Unread(path)
         rows = repeated = 0
-        for facts in islice(read_facts(path, unread), again.rows[number] if again else None):
+        for facts in read_facts(path, unread):
             rows += 1
             if facts.key is not None:
                 if len(paths) > 1:
@@ -195,7 +190,6 @@ def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object], again
                         continue
                 taken.failed.discard(facts.key)
             take(facts)
-        taken.rows.append(rows)
         taken.notes += unread.notes
         if repeated:
             taken.notes.append(
