@@ -20,8 +20,6 @@ from tests.support import planted
 from tests.support.planted import PLANTS, Row, Rows, answered, clean, findings_of, names, truncated, twice, write
 from tests.support.seed_snippets import BROKEN
 from velodrome.checks import CHECKS, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
-from velodrome.checks.check import RowCheck
-from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -219,12 +217,6 @@ def test_seed_002_and_the_checks_agree_on_whether_rewards_are_identical(tmp_path
     path = write(tmp_path / "rollouts.jsonl", rows)
     alike = names(run_checks(path, only=["all-zero", "all-one", "constant-reward"]))
     assert ("All rewards identical" in seed_says(SEED_002_ALIKE, tmp_path)) == bool(alike) == (reward is not None)
-
-
-def test_a_check_that_could_report_worse_than_its_severity_is_refused():
-    with pytest.raises(InputError, match='severity is "info"'):
-        type("Own", (RowCheck,), {"severity": "info", "warning": 0.5})
-    type("Own", (RowCheck,), {"severity": "warning", "warning": 0.5})
 
 
 def test_every_check_has_a_heading_and_every_heading_is_a_check():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.planted import Row, Rows, answered, clean, names, truncated, write
+from tests.support.planted import Row, Rows, answered, clean, truncated, write
 from velodrome.checks import Checks, read_checks, run_checks
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
@@ -126,15 +126,6 @@ def test_lines_of_several_files_are_told_with_their_files_and_keys_may_be_the_sa
     findings = {one.name: (one.count, one.examples, one.files) for one in run_checks(none, first, second, first)}
     twice = (1, [41], [str(second)])
     assert findings == {"error-answers": (2, [3, 4], [str(second)] * 2), "duplicate-keys": twice}
-
-
-def test_the_tasks_of_shards_are_one(tmp_path: Path):
-    rows = clean(200, 8, pass_rate=0.5)
-    for row in rows:
-        row["reward"] = 0.0 if int(row["id"][1:]) < 22 else 1.0
-    shards = [write(tmp_path / f"{shard}.jsonl", rows[shard::4]) for shard in range(4)]
-    assert names(run_checks(shards[0])) == []
-    assert names(run_checks(*shards)) == ["never-passes"]
 
 
 def test_memory_does_not_grow_with_rollouts_but_for_sixteen_bytes_for_a_key_and_eight_for_an_answer():

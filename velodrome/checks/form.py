@@ -49,7 +49,7 @@ class Unreadable(Check):
 
 class Schema(KindCheck):
     name = "schema"
-    severity = least = "error"
+    least = "error"
     about = "rows that lack a part of a rollout, or have it in another type"
     advice = "docs/rollouts.md names every field; velo import turns other formats into rollouts"
     of, says = "rows", "are not rollouts"
@@ -75,7 +75,7 @@ class DuplicateKeys(Check):
         self.places.extend([self.seen.line(one) for one in keyed])
 
     def end_file(self) -> None:
-        """Keys of other files may be the same: those are other runs."""
+        """Start a new file: the same key in another file is another run."""
         self.hit_lines(self._again())
         self.keys, self.places = array("q"), array("Q")
 
@@ -99,7 +99,6 @@ class DuplicateKeys(Check):
 
 class TokenCounts(RowCheck):
     name = "no-token-counts"
-    severity = "info"
     about = "rollouts whose tokens are not counted"
     advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
     says = "have no token counts"
@@ -110,7 +109,7 @@ class TokenCounts(RowCheck):
 
 class TokenIds(KindCheck):
     name = "no-token-ids"
-    severity = least = "warning"
+    least = "warning"
     about = "token ids or log-probabilities were asked for and did not come, or came for some turns only"
     advice = (
         "docs/models.md#token-ids says which server gives what, and what to set;"
@@ -159,7 +158,7 @@ class Failures(Check):
 
     @property
     def count(self) -> int:
-        """Keys that failed and are not kept; of very many, as many as the remembered ones stand for."""
+        """How many keys failed and were not kept later; an estimate if only a sample is remembered."""
         return len(self.reasons) * self.reasons.each_of
 
     def findings(self) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def _unscored(one: RowFacts) -> bool:
 
 class BadReward(KindCheck):
     name = "bad-reward"
-    severity = least = "error"
+    least = "error"
     about = "a reward is missing, NaN, infinite or not a number"
     advice = "fix verify and score the file again with velo verify; a trainer fed with these diverges or stops"
     of, says = "rewards", "are not usable numbers"
@@ -92,7 +92,7 @@ class BadReward(KindCheck):
 
 class NotFinite(KindCheck):
     name = "not-finite"
-    severity = least = "warning"
+    least = "warning"
     about = "a number at the top level of a row is NaN or infinite"
     advice = "fix what verify returns; JSON has no such number: other readers refuse the line, and means leave it out"
     of, says = "rows", "have NaN or infinite numbers"
@@ -228,7 +228,7 @@ def _within(groups: Iterable[Correlated]) -> tuple[float, int, int]:
 
 
 def _kinds(one: RowFacts) -> Iterator[tuple[str, Any]]:
-    """What may tell kinds of tasks apart: the agent, which fields a task has, and those with a short value."""
+    """What distinguishes kinds of tasks: the agent, the names of the fields, and each field with a short value."""
     own = [name for name in one.row if name not in _NO_KIND and name not in one.scored]
     text = one.params.get("text")
     shape = text.get("format") if type(text) is dict else None
@@ -241,7 +241,6 @@ def _kinds(one: RowFacts) -> Iterator[tuple[str, Any]]:
 
 class Deferred(RowCheck):
     name = "deferred"
-    severity = "info"
     about = "rollouts that are not scored yet"
     advice = "velo verify scores them into a new file"
     says = "have no reward yet"

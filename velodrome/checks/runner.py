@@ -63,12 +63,12 @@ class Checks:
 
     @property
     def failed(self) -> int:
-        self._settle()
+        self._read_waiting()
         return self._failures.count
 
     def begin(self, file: str) -> None:
         """What follows is in another file; lines count from 1 again."""
-        self._settle()
+        self._read_waiting()
         if self._starts:
             self._keys.end_file()
         self.seen.before += self._line
@@ -84,7 +84,7 @@ class Checks:
         self._waiting.append(one)
         self._bytes += one.size
         if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
-            self._settle()
+            self._read_waiting()
 
     def fail(self, failure: RowFacts) -> None:
         self._failures.fail(failure)
@@ -94,7 +94,7 @@ class Checks:
         self._line = lost.number
         self._unreadable.lost(self.seen.before + lost.number, lost.reason, torn=lost.torn)
 
-    def _settle(self) -> None:
+    def _read_waiting(self) -> None:
         if self._waiting:
             batch = RowBatch(self._waiting)
             for check in self._fed:
@@ -103,7 +103,7 @@ class Checks:
 
     def findings(self) -> list[Finding]:
         """Everything found so far, the worst first."""
-        self._settle()
+        self._read_waiting()
         findings = [finding for check in self._checks for finding in check.findings()]
         findings.sort(key=lambda each: -SEVERITIES.index(each.severity))
         return [self._placed(each) for each in findings]

@@ -109,7 +109,7 @@ def _burning(name: str, evidence: list[str], advice: list[Json]) -> Explanation:
 
 
 def busy_server(case: Case) -> Explanation | None:
-    """A server whose process has no time left: for the user's code on it, or for whatever it does."""
+    """A server whose process has no time left, because of the user's code or in all."""
     seen = case.observed
     where = max(sorted({place for place, _ in seen.cpu} - {HERE}), key=seen.busy, default=HERE)
     if where != HERE and seen.busy(where) >= _CODE_BUSY:

@@ -62,8 +62,8 @@ class TreeCalls:
         self._tools: dict[str, CallTimes] = {}
         self._endpoints: dict[str, CallTimes] = {}
 
-    def add(self, tree: list[Any]) -> int:
-        """Count the calls of one tree, which is left out from a mistake on; how many nodes were read."""
+    def add(self, tree: list[Any]) -> None:
+        """Count the calls of one tree, which is left out from a mistake on."""
         todo: list[Any] = []
         try:
             todo += tree
@@ -83,8 +83,7 @@ class TreeCalls:
                 if below and len(todo) < _MOST_NODES:
                     todo += below
         except HOSTILE:
-            pass
-        return len(todo)
+            return
 
     def _new_tool(self, name: str) -> CallTimes:
         if len(self._tools) >= _MOST_TOOLS:  # a model may make names up

@@ -22,7 +22,7 @@ BUSY = 0.75  # of an interpreter
 IDLE = 0.6  # of the slots
 LATER = "+defer_verification=true"
 NOT_KNOWN = "What that gives is not known"
-_PER_MINUTE = "_per_minute"  # how limiters are called that let so many through in a minute, not at once
+_PER_MINUTE = "_per_minute"  # the end of names of rates, which are limits per minute and not at once
 _QUEUED = 0.05  # of a rollout's time, in a limiter's queue
 _WAITED = 0.2  # of a rollout's waits for others: what it waits for has to bear a higher load
 _BOTH = 0.3  # of a rollout's time: a second part that long is named as well
@@ -40,7 +40,7 @@ _DOING = {
 
 
 def advise(change: str, override: str = "", gain: Gain | None = None) -> Json:
-    """One change. Without an override it is one to the code, or to somebody else's server."""
+    """One change. Without an override it is a change of code, or of a server that is not ours."""
     predicted = {"predicted_rollouts_per_s": gain and gain.rollouts_per_s, "gain": gain and gain.gain}
     return {"change": change, "override": override, **predicted}
 
@@ -164,7 +164,7 @@ class Case:
         return {name: seconds for name, seconds in waits.items() if seconds > _QUEUED * seen.total_s}
 
     def doubt(self, times: float, only: Set[str] | None = None) -> str:
-        """Why it is not known what so many times the load on these stages would do; empty if it is known."""
+        """Why the effect of `times` the load on these stages is not known; empty if it is known."""
         seen = self.observed
         worked_s = sum(seen.waits.values())
         for name, seconds in seen.waits.items():
@@ -195,7 +195,7 @@ def code(name: str) -> str:
 
 
 def longest_part(observed: Observed) -> str:
-    """The part that a rollout spends most of its time in, of those that can be changed."""
+    """The part that a rollout spends most of its time in, except for the rest, which has no name."""
     return max(_DOING, key=lambda name: observed.parts[name])
 
 

@@ -1,7 +1,7 @@
 """Rollouts as a Chrome trace, drawn from their rows: a track for each slot in flight, others for each server.
 
 Rollouts on one slot follow one another. Tool calls that ran side by side get lanes of their own below it. A span is
-cut to the span around it, so stretches on a track always nest, whatever another machine's clock said. Timestamps are
+cut to the span around it, so stretches on a track nest even if the clocks of two machines differ. Timestamps are
 microseconds since 1970. The counters come from `rollouts.samples.jsonl`.
 """
 
@@ -97,7 +97,7 @@ class Drawing:
         lane.end = end
         try:
             self._draw(times.tree, start, lane, slot, start, end, events)
-        except HOSTILE:  # the tree of somebody else's row is not one
+        except HOSTILE:  # a row that was not written by a collection
             del events[1:]
         names, self._names = self._names, []
         return names + events

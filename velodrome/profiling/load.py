@@ -34,7 +34,7 @@ _EVEN = 1.25  # times the quickest calls: what takes no longer has not been slow
 _MOST_CALLS = 0.95  # take no longer than is reported
 _SURE = 2.0  # standard errors
 _LARGEST = 1.3  # times the doubt: what is called slower is the larger of two fits
-_QUICK = 8  # so many calls, or a quarter of those at once: at the end of a run no more meet a low load
+_QUICK = 8  # calls, or a quarter of those at once: at the end of a run no more meet a low load
 
 # Of refused calls.
 _TRIES = (4, 8, 16)  # in a moment, on average: limits differ in how many they let through at once
@@ -145,8 +145,9 @@ class _Load:
     def _mean(self, levels: Array, starts: Array, ends: Array) -> Array:
         """The mean of something that changes with the load, over the time of each call."""
         area = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(self.times))])
-        within: Array = np.interp(ends, self.times, area) - np.interp(starts, self.times, area)
-        return within / np.maximum(ends - starts, 1e-9)
+        within = np.interp(ends, self.times, area) - np.interp(starts, self.times, area)
+        mean: Array = within / np.maximum(ends - starts, 1e-9)
+        return mean
 
     def high(self) -> tuple[float, int]:
         """From when the load first was high to when it last was: how long, and how many answers came."""
@@ -204,7 +205,7 @@ class RefusedCalls(NamedTuple):
 
 
 def refused_calls(windows: Sequence[Sequence[TimedAttempt]], sample: Sequence[TimedAttempt]) -> RefusedCalls:
-    """`windows` are those of a run's sample; only of the last are all tries known, from its first end on."""
+    """`windows` are the windows of a sample; all tries are known only in the last one, after its first end."""
     times = [each.attempt.times for each in sample]
     number, calls = sum(each.rate_limited for each in times), sum(each.model_calls + each.retries for each in times)
     backoff = [(each.attempt.times.parts[_BACKOFF], _limited(each)) for each in sample]

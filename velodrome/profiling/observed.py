@@ -19,14 +19,14 @@ Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
 
 _ROUNDED_S = 2e-6  # times in a row are rounded: a call that follows another must not seem to overlap it
 _OWN_S = 0.0005  # of the collector's CPU per rollout, where the file does not say
-_SETTLED_S = 1.0
+_WARM_UP_S = 1.0
 _OVERLAP = 1.2  # slots in use
 _ROUNDS = 1.5  # rollouts for each slot
 _UNSEEN = 0.3  # of the time, at most
 
 
 class Observed:
-    """One run that took so many seconds. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
+    """One run that took `seconds`. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
 
     def __init__(self, sample: RunSample, seconds: float) -> None:
         windows, fair = sample.windows, sample.fair
@@ -98,8 +98,8 @@ class Observed:
     def _add_servers(self) -> None:
         """A server that does not report how busy it is has time; at the start of a run it cannot know yet."""
         begun = min((each.attempt.start for each in self.rollouts), default=0.0)
-        settled = begun + min(_SETTLED_S, self.seconds / 2)
-        late = [each for each in self.rollouts if each.attempt.end >= settled]
+        warm = begun + min(_WARM_UP_S, self.seconds / 2)
+        late = [each for each in self.rollouts if each.attempt.end >= warm]
         names = {name for each in self.rollouts for name in each.pids}
         pids = {name: set().union(*(each.pids.get(name, ()) for each in self.rollouts)) for name in names}
         self.processes = {name: len(each) for name, each in pids.items() if each}
@@ -179,7 +179,7 @@ class Observed:
     def own_s(self) -> float:
         """CPU per rollout that the event loop needs for itself: what is not the user's code."""
         cpu = self.cpu_s
-        if cpu is None:  # and not so much that it would bound the run: nobody has seen that
+        if cpu is None:  # not so much that it would bound the run, since that was not measured
             return min(_OWN_S, _UNSEEN / self.tried_per_s)
         own = cpu - self.at(self.cpu, HERE) - (self.at(self.held, HERE) if self.held_burns else 0.0)
         return max(own, 0.1 * _OWN_S)

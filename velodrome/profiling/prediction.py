@@ -77,7 +77,7 @@ class Prediction:
         alone_s = seen.total_s - seen.parts["queue"] - seen.parts["connection"] + own_s
         busy_s, rates = dict(seen.busy_s), {}
         if seen.model is not None and seen.model.saturated and seen.model.per_s > 0:
-            # it answers so many calls per second, each in the time it takes alone
+            # the model answers a fixed number of calls per second, each in the time it takes alone
             rates["model"] = seen.model.per_s
             less_s = (1 - min(seen.model.low_s / seen.model.high_s, 1.0)) * seen.waits["model"]
             alone_s -= less_s

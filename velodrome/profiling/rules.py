@@ -1,7 +1,7 @@
 """The rules that name what bounded a run, in one table at the end.
 
 They are tried in order. A limit that shows comes before one that is inferred; where none applies there are simply too
-few rollouts in flight. A number is predicted only where the file tells what it rests on: a server may be asked twice as
+few rollouts in flight. A number is predicted only where the file supports it: a server may be asked twice as
 many calls at once as it was seen to answer without getting slower, and no more.
 """
 
@@ -56,7 +56,7 @@ def _rate_limit(case: Case) -> Explanation | None:
     if not refused.number or refused.follow_load is False or backoff_s < least * seen.total_s:
         return None
     allowed = seen.tried_per_s
-    if seen.model is not None and seen.model_calls:  # while many asked; the mean of the run includes its end
+    if seen.model is not None and seen.model_calls:  # under load; the mean of the run includes its end
         allowed = max(allowed, seen.model.per_s / seen.model_calls)
     more = ", more of them when more were asked" if refused.follow_load else ""
     evidence = [
@@ -129,7 +129,7 @@ def _limiter(case: Case) -> Explanation | None:
 
 
 def _more_connections(case: Case, setting: str, places: int, evidence: list[str]) -> Explanation:
-    """Ours to raise to as many as there are slots: nothing is asked more than it was to be asked."""
+    """Connections are limited by the collector, and may be as many as its slots."""
     enough = max(case.observed.limit, MOST_TIMES * places)
     change = f"raise {setting} from {places} to {enough}"
     advice, doubt = _more_places(case, CONNECTION, enough, change, f"+{setting}={enough}")
@@ -138,7 +138,7 @@ def _more_connections(case: Case, setting: str, places: int, evidence: list[str]
 
 
 def _more_places(case: Case, name: str, enough: int, change: str, override: str) -> tuple[Json, str]:
-    """The advice, with a prediction if what is behind the limiter is known to bear so many; else why it is not."""
+    """The advice with a prediction, or the reason why nothing is predicted."""
     seen = case.observed
     stages = {stage for stage, limited in seen.limited.items() if limited == name}
     stages = seen.connected if name == CONNECTION else stages
@@ -187,7 +187,7 @@ def _straggler(case: Case) -> Explanation | None:
 
 
 def _saturated_model(case: Case) -> Explanation | None:
-    """The model gets slower as much as it is asked more."""
+    """The model answers no more calls when more are in flight; each takes longer instead."""
     seen, effect, block = case.observed, case.observed.model, case.blocks.model
     if effect is None or not effect.saturated or seen.parts["model"] < _MODEL_LONG * seen.total_s:
         return None
@@ -213,7 +213,7 @@ def _urls(block: Block) -> str:
 
 
 def _idle_slots(case: Case) -> Explanation | None:
-    """Slots that nobody needed. A limit that was still changing says nothing about them."""
+    """Slots that were not used, unless the limit was still changing."""
     seen = case.observed
     if seen.attempts < 2 * seen.limit:  # most begin and end together, so `full` says nothing
         idle = seen.slots_used < _IDLE_AT_ONCE * seen.mean_limit

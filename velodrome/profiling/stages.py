@@ -80,7 +80,7 @@ class Stage:
 
 
 class SeenLimiter(NamedTuple):
-    """What lets only so many through. `setting` is what configures it, `places` the limit as its span gives it."""
+    """A limit on how many run at once, or per minute. `setting` configures it; `places` is the limit in its span."""
 
     name: str
     setting: str = ""

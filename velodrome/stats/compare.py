@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs, by how much, and whether so many tasks could show it.
+"""Two runs side by side: what differs, by how much, and whether the tasks are enough to show it.
 
 Tasks that both runs have are compared with themselves, and each counts alike; that is what tells a better model from
 easier tasks. Nothing is called better whose interval reaches zero.
@@ -85,7 +85,7 @@ def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) ->
     b_rates = dict(b.rates(ks))
     at = 1 if names[:1] == ["reward"] else 0  # the rates come after it
     measures[at:at] = [(name, rate, b_rates[name]) for name, rate in a.rates(ks) if name in b_rates]
-    fields = [_compared(name, before, after, both if paired else None, level) for name, before, after in measures]
+    fields = [compared(name, before, after, both if paired else None, level) for name, before, after in measures]
     return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
@@ -93,9 +93,7 @@ def _field(group: RolloutGroup, name: str) -> Measure | None:
     return group.cells[name].measure(name) if name in group.cells else None
 
 
-def _compared(
-    name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float
-) -> Json:
+def compared(name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float) -> Json:
     """One number of both runs: task by task for tasks that are in `both`, or each run with its own interval."""
     if a is None or b is None:
         return _entry(name, a and a.mean, b and b.mean, None, None, (0, 0), too_few=True)
@@ -146,23 +144,13 @@ def _entry(
     a, b = (value if value is not None and isfinite(value) else None for value in (a, b))
     low, high = interval if interval is not None and all(map(isfinite, interval)) else (None, None)
     difference = None if paired is None or a is None or b is None else _apart(a, b)
-    return {
-        "name": name,
-        "a": a,
-        "b": b,
-        "difference": difference,
-        "low": low,
-        "high": high,
-        "paired": bool(paired),
-        "tasks": min(tasks),
-        "tasks_a": tasks[0],
-        "tasks_b": tasks[1],
-        "too_few": too_few,
-    }
+    numbers = {"name": name, "a": a, "b": b, "difference": difference, "low": low, "high": high}
+    counts = {"tasks": min(tasks), "tasks_a": tasks[0], "tasks_b": tasks[1]}
+    return {**numbers, "paired": bool(paired), **counts, "too_few": too_few}
 
 
 def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
-    """One line: better, worse, or nothing that can be told apart from chance."""
+    """One line: better, worse, or no difference beyond chance."""
     reward = next((each for each in fields if each["name"] == name), None)
     if reward is None or reward["difference"] is None:
         return f"no {name} that both runs have: nothing to judge by"
@@ -234,7 +222,7 @@ def add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
 
 
 def prompt_of(facts: RowFacts) -> str:
-    """The last thing the user asked, on one line and cut."""
+    """The user's last message, on one line and cut."""
     text = facts.questions[-1] if facts.questions else ""
     return " ".join(text[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
 

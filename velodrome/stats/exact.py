@@ -63,7 +63,7 @@ class Moments:
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean of finite numbers, whatever their order and size."""
+    """The mean of finite numbers, in any order and of any size."""
     return Moments(values).mean or 0.0
 
 
@@ -76,7 +76,7 @@ def _as_float(exact: Fraction) -> float:
 
 
 def _root(exact: Fraction) -> float:
-    """The square root, whatever its size; 0 of what is not positive."""
+    """The square root of a fraction of any size; 0 if it is not positive."""
     return float((Decimal(exact.numerator) / exact.denominator).sqrt()) if exact > 0 else 0.0
 
 

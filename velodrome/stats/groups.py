@@ -1,4 +1,4 @@
-"""The numbers of rollouts by group: the whole run, an agent, a task, or whatever shares the value of a field.
+"""The numbers of rollouts by group: the whole run, an agent, a task, or all rows with one value of a field.
 
 `read_groups` is `velo metrics` with a flag.
 """

@@ -38,7 +38,7 @@ class Tally:
         self._input_tokens = self._output_tokens = self.total_tokens = 0
         self._means: dict[str, Moments] = {"reward": Moments()}
         self.scored = {"reward"}  # what `verify` returned in some row: the same in another may equal the task's field
-        self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
+        self._infinite: dict[str, int] = {}  # by field: how many of its numbers are NaN or infinite
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
         self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
         self._active = Stretches()
@@ -141,7 +141,7 @@ class Tally:
 
 
 def largest_k(tries: Sequence[int]) -> int:
-    """The most scored rollouts that at least half of the tasks have; those without any are none."""
+    """The most scored rollouts that at least half of the tasks have; tasks without any are left out."""
     scored = sorted((n for n in tries if n), reverse=True)
     return scored[(len(scored) - 1) // 2] if scored else 0
 

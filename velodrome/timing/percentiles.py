@@ -98,7 +98,7 @@ class Quantiles:
         return sum(times for each, times in self._counts.items() if not low <= self._clamped(each) <= high)
 
     def bins(self, most: int = 40, smallest: float = 1e-6) -> tuple[list[float], list[int]]:
-        """Edges and the counts between them, for a histogram of at most so many bins of equal ratio.
+        """Edges and the counts between them, for a histogram of at most `most` bins of equal ratio.
 
         Everything below `smallest` is in one bin that begins at 0.
         """
@@ -137,7 +137,7 @@ class Quantiles:
         return buckets
 
     def _clamped(self, key: float) -> float:
-        """The number that one of `_counts` stands for."""
+        """The number for a key of `_counts`."""
         if not self._bucketed:
             return key + 0.0
         return min(max(_middle(int(key)), self.low), self.high)
