@@ -69,7 +69,6 @@ DUPLICATE_WARNING = 0.01
 CORRELATION = 0.6
 CORRELATION_LEAST = 100
 CORRELATION_TASKS = 10_000  # of more, a choice tells the same
-CORRELATION_KINDS = 50  # fields, and values of one; with more it tells tasks apart and not kinds
 
 # Time.
 SLOW_TIMES = 20.0  # the median; long tails of honest work end before

@@ -20,7 +20,7 @@ _LATE_S = 0.02
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
-class Use(NamedTuple):
+class Demand(NamedTuple):
     """What one rollout needs: its time alone, seconds in places of each limiter, calls of each rate, CPU by process."""
 
     alone_s: float
@@ -41,16 +41,16 @@ class Capacity(NamedTuple):
     processes: Mapping[str, int] = _NONE
 
 
-def run_time(use: Use, capacity: Capacity, count: int) -> tuple[float, float]:
+def run_time(demand: Demand, capacity: Capacity, count: int) -> tuple[float, float]:
     """The seconds that `count` such rollouts take, and for how long each of them uses up what is used most."""
     most_s = max(
-        use.alone_s / min(capacity.slots, count),
-        *(use.places.get(name, 0.0) / places for name, places in capacity.places.items()),
-        *(use.calls.get(name, 0.0) / per_s for name, per_s in capacity.rates.items()),
-        *(seconds / max(capacity.processes.get(where, 1), 1) for where, seconds in use.cpu_s.items()),
+        demand.alone_s / min(capacity.slots, count),
+        *(demand.places.get(name, 0.0) / places for name, places in capacity.places.items()),
+        *(demand.calls.get(name, 0.0) / per_s for name, per_s in capacity.rates.items()),
+        *(seconds / max(capacity.processes.get(where, 1), 1) for where, seconds in demand.cpu_s.items()),
         0.0,
     )
-    return (count - 1) * most_s + max(use.alone_s, most_s), most_s
+    return (count - 1) * most_s + max(demand.alone_s, most_s), most_s
 
 
 class Gain(NamedTuple):
@@ -82,15 +82,15 @@ class Prediction:
             less_s = (1 - min(seen.model.low_s / seen.model.high_s, 1.0)) * seen.waits["model"]
             alone_s -= less_s
             busy_s["model"] = busy_s.get("model", 0.0) - less_s
-        self._use = Use(alone_s, busy_s, seen.calls, cpu_s)
+        self._demand = Demand(alone_s, busy_s, seen.calls, cpu_s)
         slots = seen.limit if seen.steady else max(round(seen.mean_limit), 1)
         self.capacity = Capacity(slots, dict(places), rates, dict(seen.processes))
 
     def gain(self, capacity: Capacity | None = None, *, attempts: int | None = None) -> Gain:
         """With another capacity, or for another number of attempts."""
         seen = self.observed
-        base = seen.attempts / run_time(self._use, self.capacity, seen.attempts)[0]
+        base = seen.attempts / run_time(self._demand, self.capacity, seen.attempts)[0]
         count = attempts or seen.attempts
-        seconds, most_s = run_time(self._use, capacity or self.capacity, count)
+        seconds, most_s = run_time(self._demand, capacity or self.capacity, count)
         ratio = min(count / seconds / base, 1 / most_s / seen.tried_per_s if most_s > 0 else inf)
         return Gain(seen.per_s * ratio, ratio)
