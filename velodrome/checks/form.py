@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
-from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import FAILED
-from velodrome.records.task import hashed
 from velodrome.timing.report import clean
 
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
@@ -140,46 +138,32 @@ class Failures(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.reasons: HashSample[str] = HashSample(at.MOST_FAILED)  # by a hash of the key
-        self.last: dict[int, int] = {}  # the line of its last failure, by the same hash
+        self.failed: dict[str, tuple[str, int]] = {}  # by key: a reason, and the line of the last failure
 
     def fail(self, failure: RowFacts) -> None:
         if failure.key is not None:
-            place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
-            self.reasons.put(place, min(self.reasons.get(place, reason), reason))
-            if self.seen.keeps_lines:
-                self.last[place] = FAILED + failure.line
+            reason = failure.error[:_LONGEST_REASON]
+            self.failed[failure.key] = min(self.failed.get(failure.key, (reason,))[0], reason), failure.line
 
     def add(self, batch: RowBatch) -> None:
-        if self.reasons:
+        if self.failed:
             for one in batch:
-                if one.key is not None:
-                    self.reasons.pop(hashed(one.key), None)
-
-    @property
-    def count(self) -> int:
-        """How many keys failed and were not kept later; an estimate if only a sample is remembered."""
-        return len(self.reasons) * self.reasons.each_of
+                self.failed.pop(one.key or "", None)
 
     def findings(self) -> Iterator[Finding]:
-        count = self.count
+        count = len(self.failed)
         if not count:
             return
         requested = self.seen.rows + count
         error = at.FAILED_ERROR if count >= at.FAILED_LEAST else None
         severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
-        counts: dict[str, int] = {}
-        shown: dict[str, str] = {}  # of reasons that differ in numbers alone, the first in the alphabet
-        for reason in self.reasons.values():
-            folded = _FOLDED.sub("…", reason)
-            counts[folded] = counts.get(folded, 0) + 1
-            shown[folded] = min(shown.get(folded, reason), reason)
-        top, times = min(counts.items(), key=lambda each: (-each[1], each[0]))
-        times *= self.reasons.each_of
-        about = "about " if self.reasons.each_of > 1 else ""
-        reason = clean(shown[top], longest=_LONGEST_REASON)
-        message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
-        lines = [line for place in self.reasons if (line := self.last.get(place))]
+        alike: dict[str, list[str]] = {}  # reasons that differ in numbers alone
+        for reason, _ in self.failed.values():
+            alike.setdefault(_FOLDED.sub("…", reason), []).append(reason)
+        top = min(alike, key=lambda folded: (-len(alike[folded]), folded))
+        reason = clean(min(alike[top]), longest=_LONGEST_REASON)
+        message = f"{part(count, requested, 'rollouts')} failed, most often ({len(alike[top]):,}): {reason}"
+        lines = [FAILED + line for _, line in self.failed.values() if line]
         yield self.finding(severity, message, count=count, share=count / requested, lines=lines)
 
 

@@ -64,7 +64,7 @@ class Checks:
     @property
     def failed(self) -> int:
         self._read_waiting()
-        return self._failures.count
+        return len(self._failures.failed)
 
     def begin(self, file: str) -> None:
         """What follows is in another file; lines count from 1 again."""
