@@ -80,17 +80,23 @@ def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) ->
     both = [(place, b.tasks[task]) for task, place in a.tasks.items() if task in b.tasks]
     tasks = {"both": len(both), "only_a": len(a.tasks) - len(both), "only_b": len(b.tasks) - len(both)}
     paired = 0 < min(len(a.tasks), len(b.tasks)) <= 2 * len(both)
-    names = sorted(a.cells.keys() | b.cells.keys(), key=field_order)
-    measures = [(name, _field(a, name), _field(b, name)) for name in names]
-    b_rates = dict(b.rates(ks))
-    at = 1 if names[:1] == ["reward"] else 0  # the rates come after it
-    measures[at:at] = [(name, rate, b_rates[name]) for name, rate in a.rates(ks) if name in b_rates]
-    fields = [compared(name, before, after, both if paired else None, level) for name, before, after in measures]
+    pairs = both if paired else None
+    fields = [compared(name, before, after, pairs, level) for name, (before, after) in measures([a, b], ks)]
     return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
-def _field(group: RolloutGroup, name: str) -> Measure | None:
-    return group.cells[name].measure(name) if name in group.cells else None
+def measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
+    """Every number that a group has: the reward, the rates that all have, then the others."""
+    names = sorted({name for group in groups for name in group.cells}, key=field_order)
+    rates = [dict(group.rates(ks)) for group in groups]
+    of_all = [name for name in rates[0] if all(name in each for each in rates)]
+    after_reward = 1 if names[:1] == ["reward"] else 0
+    names[after_reward:after_reward] = of_all
+    for name in names:
+        if name in of_all:
+            yield name, [each[name] for each in rates]
+        else:
+            yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
 
 
 def compared(name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float) -> Json:

@@ -6,14 +6,15 @@ smallest run, every run counts all of its own, and a note says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from velodrome.stats.compare import add_prompts, compared
+from velodrome.stats.compare import add_prompts, compared, measures
 from velodrome.stats.exact import mean_of
-from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_order
+from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup
 from velodrome.stats.groups import read_run
 from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import largest_k, sizes
@@ -50,24 +51,13 @@ def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = No
             {"rollouts": reading.run.rows, "tasks": len(reading.run.tasks), "failed": len(reading.taken.failed)}
             for reading in readings
         ],
-        "fields": [_field(name, each, places, settings.level) for name, each in _measures(groups, ks)],
+        "fields": [
+            _field(name, each, places, settings.level) for name, each in islice(measures(groups, ks), MOST_FIELDS)
+        ],
         "tasks": tasks,
         "differ": differ,
         "notes": notes,
     }
-
-
-def _measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
-    """Every number that a run has: the reward, the rates, then the others."""
-    names = sorted({name for group in groups for name in group.cells}, key=field_order)
-    rates = [dict(group.rates(ks)) for group in groups]
-    all_rates = [name for name in rates[0] if all(name in each for each in rates)]
-    order = [*(name for name in names if name == "reward"), *all_rates, *(name for name in names if name != "reward")]
-    for name in order[:MOST_FIELDS]:
-        if name in all_rates:
-            yield name, [each[name] for each in rates]
-        else:
-            yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
 
 
 def _field(name: str, measures: list[Measure | None], places: list[list[int]] | None, level: float) -> Json:
