@@ -9,7 +9,6 @@ from velodrome.timing.figures import percent
 _SERVER_BUSY = 0.8  # of a core, by one process
 _CODE_BUSY = 0.6  # of the time, by the user's code on a server
 _MODEL_BUSY = 0.8  # of the time
-_MODEL_LONG = 0.4  # of a rollout's time
 _HEAVY_S = 0.01  # of CPU per rollout: many times what the collector needs for itself
 _DEFERRED = advise("leave verification for later and score the file with velo verify", LATER)
 
@@ -24,7 +23,7 @@ def computing_model(case: Case) -> Explanation | None:
     computes = case.blocks.model.implementation == "local_model" or (busy and seen.model_in_process)
     computes = computes and seen.model_use >= _MODEL_BUSY
     blocks = seen.model_in_process and seen.one_by_one and case.interpreter is None
-    if seen.parts["model"] < _MODEL_LONG * seen.total_s or not (computes or blocks):
+    if not case.model_is_long or not (computes or blocks):
         return None
     where = "in the collector's process" if seen.model_in_process else "on its server's cores"
     evidence = [f"it computes {where}, and had a call to answer {seen.model_use:.0%} of the time"]

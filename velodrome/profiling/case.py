@@ -25,6 +25,7 @@ NOT_KNOWN = "What that gives is not known"
 _PER_MINUTE = "_per_minute"  # the end of names of rates, which are limits per minute and not at once
 _QUEUED = 0.05  # of a rollout's time, in a limiter's queue
 _WAITED = 0.2  # of a rollout's waits for others: what it waits for has to bear a higher load
+_MODEL_LONG = 0.4  # of a rollout's time
 _BOTH = 0.3  # of a rollout's time: a second part that long is named as well
 _DEFAULT_PLACES = {"threads": 32, "judge": 16}
 _LOCAL_OWN_S = 0.001  # a model in the collector's process uses CPU that is not the event loop's
@@ -113,6 +114,11 @@ class Case:
     def gain(self, **changes: Any) -> Gain:
         """What another capacity would give."""
         return self.prediction.gain(self.prediction.capacity._replace(**changes))
+
+    @property
+    def model_is_long(self) -> bool:
+        """Whether rollouts wait for the model for much of their time."""
+        return self.observed.parts["model"] >= _MODEL_LONG * self.observed.total_s
 
     @cached_property
     def uses(self) -> dict[tuple[str, str], float]:

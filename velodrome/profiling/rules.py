@@ -36,7 +36,6 @@ from velodrome.profiling.stages import CONNECTION, SETTINGS, SeenLimiter
 from velodrome.timing.figures import figure
 
 _SERVER_LOADED = 0.5
-_MODEL_LONG = 0.4  # of a rollout's time
 _BACKED_OFF = 0.1  # of a rollout's time, where refusals are known to follow the load
 _MOSTLY_BACKED_OFF = 0.5  # where that is not known
 _IDLE_AT_ONCE = 0.8  # of the slots, where most rollouts begin at once and no others follow
@@ -189,7 +188,7 @@ def _straggler(case: Case) -> Explanation | None:
 def _saturated_model(case: Case) -> Explanation | None:
     """The model answers no more calls when more are in flight; each takes longer instead."""
     seen, effect, block = case.observed, case.observed.model, case.blocks.model
-    if effect is None or not effect.saturated or seen.parts["model"] < _MODEL_LONG * seen.total_s:
+    if effect is None or not effect.saturated or not case.model_is_long:
         return None
     evidence = [
         _by_load(effect),
