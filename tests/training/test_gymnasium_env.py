@@ -28,8 +28,6 @@ from velodrome.training.settings import EnvSettings
 class Counting(gymnasium.Env[Any, Any]):
     """Shows how many steps were done; ends by itself on action 7, cut off after four steps; pays the step's number."""
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
     def __init__(self, image: tuple[int, ...] = (), render_mode: str | None = None, ragged: bool = False) -> None:
         self.action_space = Discrete(3, start=5)
         self.observation_space = Box(0, 255, image, np.uint8) if image else Box(-1, 9, (2,), np.float64)
@@ -50,9 +48,6 @@ class Counting(gymnasium.Env[Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {"left": np.zeros(4 - self.done)} if self.ragged else {}
-
-    def render(self) -> Any:
-        return np.full((2, 2, 3), self.done, np.uint8)
 
     def _seen(self) -> Any:
         shape = self.observation_space.shape
@@ -118,7 +113,7 @@ def registered() -> Iterator[None]:
 
 
 def made(name: str, num_envs: int = 2, **settings: Any) -> VectorEnv:
-    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings), pictures=True)
+    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings))
     env.reset(0)
     return env
 
@@ -179,18 +174,6 @@ def test_every_environment_has_a_seed_of_its_own_made_from_the_one_for_all() -> 
     assert np.array_equal(env.obs, [gymnasium.make("CartPole-v1").reset(seed=seed)[0] for seed in seeds])
 
 
-def test_letters_are_the_picture_it_renders_or_its_observation_as_bars() -> None:
-    env = made("Counting-v0")
-    step(env, 0, 0)
-    assert [env.palette[chr(letter)] for letter in env.letters(1).ravel()] == ["#000000"] * 4  # 2 x 2, nearly black
-    bars = made("Many-v0").letters(0)  # it cannot render; the observation is [0, -1]
-    white = bars == ord("-")
-    assert bars.shape == (32, 16)
-    assert white[:15].all()
-    assert white[17:, :8].all()
-    assert not white[17:25, 9:15].any()
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -216,13 +199,6 @@ def test_a_repeated_action_sums_its_rewards_and_ends_with_the_episode() -> None:
     assert (last["rewards"], last["terminals"], last["truncations"]) == ([4, 4], [False, True], [True, True])
     assert (last["obs"], last["final"]) == ([0, 0], [4, 4])
     assert env.ended().lengths.tolist() == [2, 2]
-
-
-def test_environments_that_nobody_looks_at_are_not_made_to_draw() -> None:
-    """LunarLander steps particles for its pictures: ten times the time."""
-    settings = EnvSettings(name="gymnasium:tests.support.toy_envs:toy/Sampled-v0", num_envs=1)
-    pictures = [make_env(settings, 0, pictures=wanted).picture(0) for wanted in (False, True)]
-    assert [each is None for each in pictures] == [True, False]
 
 
 def test_what_an_environment_prints_does_not_reach_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -148,12 +148,10 @@ def layout_seed(settings: RunSettings, first: int) -> int:
 
 
 @contextmanager
-def layouts(
-    settings: RunSettings, first: int, episodes: int, *, pictures: bool = False
-) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
+def layouts(settings: RunSettings, first: int, episodes: int) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
     """The environments of these episodes, at most `AT_ONCE`, and their teacher."""
     many = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
-    with closing(make_env(many, layout_seed(settings, first), pictures=pictures)) as env:
+    with closing(make_env(many, layout_seed(settings, first))) as env:
         teacher = make_teacher(many, env)
         yield env, None if teacher is None else TeacherActor(teacher, env.spec)
 

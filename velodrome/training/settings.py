@@ -188,9 +188,6 @@ class OutputSettings(Settings):
     )
     episodes: int = Field(0, ge=0, description="episodes of the trained student to write as rollouts at the end")
     episode_observations: bool = Field(True, description="include every agent's observations, compressed")
-    episode_pictures: int = Field(
-        100, ge=0, le=1000, description="the most pictures of an episode, if the environment draws itself; 0: none"
-    )
 
 
 class CurriculumStage(Settings):

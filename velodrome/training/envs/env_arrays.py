@@ -47,6 +47,9 @@ def allocate_arrays(spec: Spec, allocate: Allocate = np.zeros) -> EnvArrays:
 class ResetOnly:
     """Environments whose state cannot be saved. Subclasses step, write into the arrays, and call `_count`."""
 
+    palette: dict[str, str] = {}  # noqa: RUF012
+    action_names: list[str] = []  # noqa: RUF012
+
     def __init__(self, spec: Spec, rows: EnvArrays | None = None) -> None:
         rows = rows or allocate_arrays(spec)
         self.spec = spec
@@ -80,7 +83,7 @@ class ResetOnly:
         self._ended = []
         return Ended(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
 
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
+    def letters(self, env: int) -> NDArray[np.uint8] | None:
         return None
 
     def state(self) -> None:

@@ -18,11 +18,10 @@ class EnvKind(NamedTuple):
     """One kind of environment."""
 
     names: str  # what its names look like
-    module: str  # has make(settings), with `pictures` too if it `draws`, and make_teacher(env) if `teacher`
+    module: str  # has make(settings), and make_teacher(env) if `teacher`
     extra: str  # installs what the module imports
     agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment knows
     teacher: bool = False
-    draws: bool = False  # pictures on request: some environments are slower then
     unused: tuple[str, ...] = ()  # settings without effect
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
@@ -44,7 +43,6 @@ KINDS = {
         f"{_HERE}.gymnasium_env",
         "train",
         lambda _: 1,
-        draws=True,
         unused=("agents", "max_steps", "notes"),
     ),
     "mettagrid": EnvKind(

@@ -92,7 +92,7 @@ class VectorEnv(Protocol):
     truncations: NDArray[np.bool_]  # N: it was truncated here; final_obs is its last observation
     action_mask: NDArray[np.bool_] | None  # N x actions.width: what is allowed now; None unless `actions.masked`
     final_obs: Array  # N x obs_shape, good where an episode ended in the last step
-    palette: dict[str, str]  # the colour of every letter, #rrggbb
+    palette: dict[str, str]  # the colour of every letter, #rrggbb; empty if it draws none
     action_names: list[str]  # empty if unknown
 
     def reset(self, seed: int) -> None:
@@ -118,12 +118,8 @@ class VectorEnv(Protocol):
         """Restore a state from `state`."""
         ...
 
-    def letters(self, env: int) -> NDArray[np.uint8]:
-        """One environment as ASCII, height x width."""
-        ...
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        """One environment as it draws itself, height x width x RGB; None if it does not."""
+    def letters(self, env: int) -> NDArray[np.uint8] | None:
+        """One environment as ASCII, height x width; None if it draws no map."""
         ...
 
     def close(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,21 +11,16 @@ from velodrome.training.envs.env_names import agents_problem, kind_of, no_wheel
 from velodrome.training.envs.interface import Teacher, VectorEnv
 from velodrome.training.settings import EnvSettings
 
-SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")  # Linux: without them no window can open
 
-
-def make_env(settings: EnvSettings, seed: int, *, pictures: bool = False) -> VectorEnv:
-    """The environments that `settings.name` names, reset with `seed`; `pictures` if they will be drawn."""
+def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
+    """The environments that `settings.name` names, reset with `seed`."""
     problem = agents_problem(settings.name, settings.agents)
     if problem:
         raise InputError(problem)
     kind = kind_of(settings.name)
-    if sys.platform == "linux" and not os.environ.keys() & set(SCREENS):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would print that it looked for a screen
-    drawing = {"pictures": True} if pictures and kind.draws else {}
     try:
         with fits_into_memory(_size(settings)):
-            env: VectorEnv = import_module(kind.module).make(settings, **drawing)
+            env: VectorEnv = import_module(kind.module).make(settings)
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'

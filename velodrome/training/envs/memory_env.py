@@ -105,8 +105,5 @@ class MemoryEnv:
         drawn = row[:place] + "@" + row[place + 1 :] if place else row
         return np.frombuffer(drawn.encode(), np.uint8)[None]
 
-    def picture(self, env: int) -> None:
-        return None
-
     def close(self) -> None:
         """Nothing to close."""

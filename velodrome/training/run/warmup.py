@@ -12,9 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from velodrome.training.run.dashboard import announced
 from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import Phase, phase_at
@@ -41,8 +38,6 @@ def warm_up(run: Session, epoch: Callable[[Session, Phase, int], Any]) -> None:
             small_run.folder = run.folder  # errors name the run itself
             for phase in phases:
                 epoch(small_run, phase, _STEPS)
-        if settings.trainer.compile:
-            _compile(run)
     run.account.add_apart("kernels", time.perf_counter() - began)
 
 
@@ -57,26 +52,3 @@ def _small(settings: RunSettings, agents: int) -> RunSettings:
             "output": OutputSettings(),
         }
     )
-
-
-def _compile(run: Session) -> None:
-    """torch compiles for shapes: run the student forward and backward in those of the run."""
-    obs_N, starts_N = run.inputs()
-    with torch.no_grad(), run.precision():
-        run.act(obs_N, run.lstm_state, starts_N)
-    with run.precision():
-        outputs_BO, values_B = run.learn(*_minibatch(run))
-    torch.autograd.backward(outputs_BO.sum() + values_B.sum())
-    run.optimizer.zero_grad()
-
-
-def _minibatch(run: Session) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the student reads in an update, in the shapes of the run: the current observations, repeated."""
-    length = run.buffer.segment
-    segments = run.buffer.horizon * run.agents // length
-    columns = -(-segments // -(-segments // max(1, run.settings.trainer.minibatch_size // length)))
-    obs_N, _ = run.inputs()
-    rows = torch.arange(length * columns, device=run.device) % len(obs_N)
-    state = run.policy.initial_state(columns)
-    starts_LC = None if state is None else torch.zeros((length, columns), dtype=torch.bool, device=run.device)
-    return obs_N[rows].view(length, columns, *obs_N.shape[1:]), starts_LC, state

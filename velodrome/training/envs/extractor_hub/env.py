@@ -107,9 +107,6 @@ class ExtractorHub:
         self._ended_count = len(state["ended"])
         self._ended = np.concatenate([state["ended"], np.zeros((self.spec.num_envs, 3), np.float64)])
 
-    def picture(self, env: int) -> None:
-        return None
-
     def letters(self, env: int) -> NDArray[np.uint8]:
         return hub_picture.letters(self.world, env)
 
