@@ -59,7 +59,7 @@ def test_timing_profiler_dashboard_evaluation_and_checkpoints_leave_the_weights_
         "trainer__checkpoint_interval": 1,
     }
     settings = small(tmp_path, policy__core=core, **observed)
-    result = run_training(settings, lines.append, dashboard=Dashboard(terminal, 1024))
+    result = run_training(settings, lines.append, watch=Dashboard(terminal, 1024).show)
     tables = [text.splitlines()[1] for text in lines if "Rollout Timing Profile" in text]
     assert tables == [f"Rollout Timing Profile (agent_step={step})" for step in (256, 512, 768, 1024)]
     assert "of 1,024 steps (" in terminal.getvalue()

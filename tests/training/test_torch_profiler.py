@@ -136,11 +136,3 @@ def test_a_trace_that_cannot_be_written_is_reported_and_the_run_continues(tmp_pa
     assert (result.finished, result.traces, result.folder) == (True, [], folder)
     (line,) = (text for text in lines if text.startswith("profiler: "))
     assert str(folder / "profiler_trace_0.json") in line
-
-
-def test_a_trace_larger_than_its_limit_is_reported_and_not_kept(tmp_path: Path):
-    lines: list[str] = []
-    large = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 4, "record_shapes": True, "with_stack": True}
-    assert recorded(tmp_path, lines, max_mb=1, **large).traces == []
-    assert list(next(tmp_path.iterdir()).glob("profiler*")) == []
-    assert "trainer.profiler.max_mb=1" in lines[0]

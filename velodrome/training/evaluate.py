@@ -22,6 +22,7 @@ from velodrome.training.network.distributions import bounded
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
 from velodrome.training.settings import RunSettings
+from velodrome.training.start import never
 from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]
@@ -110,12 +111,8 @@ class Stopped(Exception):
     """An evaluation was stopped."""
 
 
-def _never() -> bool:
-    return False
-
-
 def evaluate(
-    settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
+    settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = never
 ) -> Json:
     """The student on layouts that training never sees: acting itself, then where the teacher leads."""
     generator = evaluation_actions(settings, step, device)
@@ -162,7 +159,7 @@ def play(
     *,
     episodes: int,
     teacher_forced: bool = False,
-    stop: Stop = _never,
+    stop: Stop = never,
 ) -> Evaluation:
     """Episodes of any actor, on the same layouts. `teacher_forced`: the teacher's actions are taken."""
     parts = []

@@ -35,7 +35,7 @@ from velodrome.training.network.distributions import Distribution, bounded
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
-from velodrome.training.run.dashboard import Dashboard, announced
+from velodrome.training.run.dashboard import announced
 from velodrome.training.run.episodes import EPISODES, SAMPLED, write_episodes
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
@@ -43,9 +43,11 @@ from velodrome.training.run.train_folder import held_folder
 from velodrome.training.run.warmup import warm_up
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
+from velodrome.training.start import never, silent
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
+Watch = Callable[[Json], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,14 @@ class TrainingResult:
     traces: list[Path]
 
 
-def _never() -> bool:
-    return False
-
-
-def _silent(_: str) -> None:
-    """Say nothing."""
-
-
 def run_training(
-    settings: RunSettings, say: Say = _silent, *, stop: Stop = _never, dashboard: Dashboard | None = None
+    settings: RunSettings, say: Say = silent, *, stop: Stop = never, watch: Watch = silent
 ) -> TrainingResult:
-    """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint."""
+    """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint.
+
+    `say` gets texts for a person, `watch` the metrics of every epoch.
+    """
     total = settings.trainer.total_timesteps
-    say = dashboard.above(say) if dashboard else say
     with held_folder(settings) as folder, cpu_settings(settings.trainer.threads):
         with (
             storage_errors(),
@@ -98,8 +94,7 @@ def run_training(
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
                 line = report(run, phase, stats, spent)
                 run.enter_stage()
-                if dashboard:
-                    dashboard.show(run.step, phase.name, run.account, line)
+                watch(line)
                 if settings.evaluator.evaluate_local and _due(run, settings.evaluator.epoch_interval):
                     measure(run, stop)
                 if _due(run, settings.trainer.checkpoint_interval) or time.monotonic() >= due_s:
@@ -109,8 +104,6 @@ def run_training(
                 saved = -1
             if saved != run.step:
                 save(run)
-            if dashboard:
-                dashboard.clear()
             if settings.output.episodes and run.step >= total:
                 play_episodes(run)
             return _result(run)
@@ -133,7 +126,7 @@ def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Spa
 @torch.inference_mode()
 def roll_out(run: Session, phase: Phase, steps: int) -> None:
     """Step all environments: one forward and one store per step."""
-    part, env, buffer = run.timer, run.env, run.buffer
+    part, env, buffer = run.tracer.part, run.env, run.buffer
     generator = stream(run.settings.seed, "actions", run.step, run.device)
     forced = _teacher_forced_envs(run, phase) * env.spec.agents
     forced_N = torch.arange(run.agents, device=run.device) < forced if forced else None
@@ -179,7 +172,7 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
 
 def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     """Advantages, then gradients on shuffled minibatches; the means of what the losses reported."""
-    trainer, part, buffer = run.settings.trainer, run.timer, run.buffer
+    trainer, part, buffer = run.settings.trainer, run.tracer.part, run.buffer
     losses = [run.loss(term) for term in phase.terms]
     run.tracer.begin("update")
     with part(timed.FORWARD):
@@ -239,7 +232,7 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
     run.log(line)
     if run.account.rollouts >= run.settings.trainer.timing_interval or run.step >= phase.until:
         if run.settings.supervised.profiled:
-            table = timing_table(run.account, run.step, synchronized=run.timer.synchronized)
+            table = timing_table(run.account, run.step, synchronized=run.tracer.synchronized)
             run.say(for_stream(table, sys.stderr))
         run.account.begin_interval()
     return line
@@ -249,12 +242,11 @@ def measure(run: Session, stop: Stop) -> None:
     """Evaluate the student, timed apart; abandoned if the run is stopped."""
     settings, began = run.settings, time.perf_counter()
     count = settings.evaluator.episodes
-    with suppress(Stopped):
+    with suppress(Stopped), run.account.count_apart("evaluation"):
         result = evaluate(settings, run.policy, run.device, step=run.step, episodes=count, stop=stop)
     if stop():
         return
     took_s = time.perf_counter() - began
-    run.account.add_apart("evaluation", took_s)
     run.evaluation = {"step": run.step, "by": settings.evaluator.model_dump_json(), "found": result}
     run.keep_best(result)
     run.log({"step": run.step, "epoch": run.epoch, "evaluation": result, "evaluation_s": took_s})
@@ -263,18 +255,16 @@ def measure(run: Session, stop: Stop) -> None:
 
 def play_episodes(run: Session) -> None:
     """Write episodes of the student as rollouts."""
-    began = time.perf_counter()
     path = run.folder / (EPISODES if run.settings.evaluator.greedy else SAMPLED)
-    written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
-    run.account.add_apart("episodes", time.perf_counter() - began)
+    with run.account.count_apart("episodes"):
+        written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
     run.say(f"{path}: {counted(written, 'episode')} written{'' if written else '; all were there already'}")
 
 
 def save(run: Session) -> int:
     """Write a checkpoint; returns its step."""
-    began = time.perf_counter()
-    run.save()
-    run.account.add_apart("checkpoints", time.perf_counter() - began)
+    with run.account.count_apart("checkpoints"):
+        run.save()
     return run.step
 
 
@@ -285,7 +275,7 @@ def _next_checkpoint(settings: RunSettings) -> float:
 
 def _result(run: Session) -> TrainingResult:
     if run.tracer.took_s:
-        run.account.add_apart("profiler", run.tracer.took_s)
+        run.account.apart["profiler"] = run.tracer.took_s
     return TrainingResult(
         folder=run.folder,
         step=run.step,
@@ -332,7 +322,7 @@ def _ended_episodes(run: Session, phase: Phase) -> Json:
 @torch.no_grad()
 def _final_values(run: Session) -> Tensor:
     """The student's values of the last observations of truncated episodes."""
-    with run.timer(timed.STUDENT), run.precision():
+    with run.tracer.part(timed.STUDENT), run.precision():
         rows = torch.from_numpy(np.flatnonzero(run.env.truncations))
         obs = torch.from_numpy(run.env.final_obs)[rows].to(run.device)
         lstm_state = None if run.lstm_state is None else run.lstm_state[:, rows.to(run.device)]

@@ -136,7 +136,6 @@ class ProfilerSettings(Settings):
     profile_memory: bool = Field(False, description="record what operators allocate and free")
     with_stack: bool = Field(False, description="record the Python lines that called them; slow")
     compress: bool = Field(False, description="write .json.gz")
-    max_mb: int = Field(500, ge=1, description="a larger trace is reported and not kept")
 
 
 class TrainerSettings(Settings):

@@ -35,7 +35,7 @@ from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
 from velodrome.training.schedule import env_at, horizon, phase_at
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings, TrainerSettings
-from velodrome.training.timed import PartTimer, TeacherActor
+from velodrome.training.timed import TeacherActor
 
 Say = Callable[[str], None]
 Act = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor, Tensor | None]]
@@ -58,7 +58,6 @@ class Session:
     learn: Learn  # and for segments
     optimizer: FlatAdam
     buffer: Buffer
-    timer: PartTimer
     tracer: Tracer
     account: TimeAccount
     metrics: MetricsLog
@@ -143,7 +142,7 @@ class Session:
             env.close()
             raise InputError(f"curriculum: {stage.name} at agent step {self.step:,} has other observations or actions")
         self.env.close()
-        self.stage, self.env, self.teacher = stage, env, _teacher(self.settings, stage, env, self.timer)
+        self.stage, self.env, self.teacher = stage, env, _teacher(self.settings, stage, env, self.tracer)
         self.reset()
 
     def keep_best(self, result: dict[str, Any]) -> None:
@@ -256,8 +255,8 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
         sinks = Sinks(settings, folder, state["step"] if state else 0, say)
         undo.callback(sinks.close)
-        timer = PartTimer(device, profiled=settings.supervised.profiled)
-        teacher = _teacher(settings, stage, env, timer)
+        profiled = settings.supervised.profiled
+        tracer = Tracer(settings.trainer.profiler, folder, device, say, profiled=profiled)
         policy = _policy(settings, env).to(device)
         compiled = settings.trainer.compile
         run = Session(
@@ -267,14 +266,13 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             device=device,
             stage=stage,
             env=env,
-            teacher=teacher,
+            teacher=_teacher(settings, stage, env, tracer),
             policy=policy,
             act=torch.compile(policy.forward) if compiled else policy.forward,
             learn=torch.compile(policy.sequence) if compiled else policy.sequence,
             optimizer=FlatAdam(policy.parameters(), settings.trainer.learning_rate),
             buffer=_buffer(settings, env, device, policy),
-            timer=timer,
-            tracer=Tracer(settings.trainer.profiler, folder, timer, device, say),
+            tracer=tracer,
             account=TimeAccount(),
             metrics=metrics,
             sinks=sinks,
@@ -289,13 +287,13 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     return run
 
 
-def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: PartTimer) -> TeacherActor | None:
+def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, tracer: Tracer) -> TeacherActor | None:
     if not any(term.needs_teacher for term in settings.loss_terms()):
         return None
     teacher = make_teacher(stage, env)
     if teacher is None:
         raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.kickstart_coef=0")
-    return TeacherActor(teacher, env.spec, timer)
+    return TeacherActor(teacher, env.spec, tracer.part)
 
 
 def _policy(settings: RunSettings, env: VectorEnv) -> Policy:

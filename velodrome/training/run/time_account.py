@@ -6,7 +6,9 @@ rollouts and updates. Evaluation and checkpoints are counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from velodrome.timing.figures import counted
@@ -101,9 +103,14 @@ class TimeAccount:
         counts["update_s"] += update.seconds
         return spent
 
-    def add_apart(self, name: str, seconds: float) -> None:
-        """Time that is not part of SPS."""
-        self.apart[name] = self.apart.get(name, 0.0) + seconds
+    @contextmanager
+    def count_apart(self, name: str) -> Iterator[None]:
+        """Around work whose time is not part of SPS."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.apart[name] = self.apart.get(name, 0.0) + time.perf_counter() - began
 
     def begin_interval(self) -> None:
         self.recent = PartTimes()

@@ -1,8 +1,9 @@
-"""PyTorch's profiler over a few epochs: `profiler_trace_<n>.json` in the run's folder, and a table of the operators.
+"""Times the parts of an epoch, and runs PyTorch's profiler over a few epochs.
 
-A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints between epochs are not
-recorded. Nothing here changes what is computed or counts as time of what is observed; a trace that cannot be written
-is reported, and training continues.
+Every part is a span. While the profiler records, the name of a part is in its trace too: `profiler_trace_<n>.json` in
+the run's folder. A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints
+between epochs are not recorded. Nothing here changes what is computed or counts as time of what is observed; a trace
+that cannot be written is reported, and training continues.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from torch.autograd import _enable_record_function  # type: ignore[attr-defined]
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
 from velodrome.timing.figures import counted
+from velodrome.timing.spans import Span, span
 from velodrome.training.settings import ProfilerSettings
-from velodrome.training.timed import PartTimer
 
 _TOP = 12
 _TRACE = re.compile(r"profiler_trace_(\d+)\.json(\.gz)?")
@@ -31,19 +32,21 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class Tracer:
-    """Counts epochs and keeps traces. Without `enabled` it does nothing."""
+    """Opens parts, counts epochs and, with `enabled`, keeps traces. `synchronized`: a clock waits for the device."""
 
     def __init__(
         self,
         settings: ProfilerSettings,
         folder: Path,
-        timer: PartTimer,
         device: torch.device,
         say: Callable[[str], None],
+        *,
+        profiled: bool,
     ) -> None:
+        self.synchronized = profiled and device.type == "cuda"
+        self._recording = False
         self._settings = settings
         self._folder = folder
-        self._timer = timer
         self._device = device
         self._say = say
         self._epochs = 0
@@ -56,6 +59,19 @@ class Tracer:
         self._wanted = settings.enabled  # started with the first epoch
         self._profile: profile | None = None
 
+    def part(self, name: str) -> AbstractContextManager[Any]:
+        """A span of this name."""
+        return self._watched(name) if self.synchronized or self._recording else span(name)
+
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[Span]:
+        """A span that is also marked in the trace, or that waits for the device."""
+        mark: AbstractContextManager[Any] = record_function(name) if self._recording else nullcontext()
+        with mark, span(name) as opened:
+            yield opened
+            if self.synchronized:
+                torch.cuda.synchronize()
+
     @contextmanager
     def epoch(self, number: int) -> Iterator[None]:
         """Around a rollout and its update."""
@@ -66,7 +82,7 @@ class Tracer:
         if self._profile is None:
             yield
             return
-        self._timer.traced = self._profile.current_action in _RECORDING
+        self._recording = self._profile.current_action in _RECORDING
         _enable_record_function(True)
         self.begin(f"epoch {number}")
         try:
@@ -74,7 +90,7 @@ class Tracer:
         finally:
             while self._open:
                 self.end()
-            self._timer.traced = False
+            self._recording = False
             _enable_record_function(False)  # until the next epoch
         self._epochs += 1
         with self._apart():
@@ -84,7 +100,7 @@ class Tracer:
 
     def begin(self, name: str) -> None:
         """A range of this name begins, if it is recorded."""
-        if self._timer.traced:
+        if self._recording:
             self._open.append(record_function(name))
             self._open[-1].__enter__()
 
@@ -156,13 +172,6 @@ class Tracer:
             size = new.stat().st_size if new.exists() else 0
             if not size:  # torch does not say why
                 raise OSError("is there room on the disk?")
-            if size > self._settings.max_mb * 1_000_000:
-                new.unlink()
-                self._say(
-                    f"profiler: the trace has {size / 1e6:,.0f} MB and is not kept "
-                    f"(trainer.profiler.max_mb={self._settings.max_mb}; fewer active_steps, or with_stack=False)"
-                )
-                return
             new.replace(path)
         except OSError as error:
             with suppress(OSError):

@@ -5,7 +5,6 @@ So the first rollout takes no longer than the others. The run itself is not chan
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -28,8 +27,7 @@ def warm_up(run: Session, epoch: Callable[[Session, Phase, int], Any]) -> None:
     phases = [phase_at(settings, step) for step in sorted(gates) if step < total]
     if not phases:
         return
-    began = time.perf_counter()
-    with announced(run.say, "compiling kernels: half a minute, once"):
+    with run.account.count_apart("kernels"), announced(run.say, "compiling kernels: half a minute, once"):
         small = _small(settings, run.env.spec.agents)
         with (
             TemporaryDirectory(prefix="velodrome-") as folder,
@@ -38,7 +36,6 @@ def warm_up(run: Session, epoch: Callable[[Session, Phase, int], Any]) -> None:
             small_run.folder = run.folder  # errors name the run itself
             for phase in phases:
                 epoch(small_run, phase, _STEPS)
-    run.account.add_apart("kernels", time.perf_counter() - began)
 
 
 def _small(settings: RunSettings, agents: int) -> RunSettings:

@@ -73,15 +73,10 @@ def find_run(path: str | Path) -> Path:
 
 def kept_weights(folder: Path) -> list[KeptWeights]:
     """Everything that can be loaded from the folder of a run, by step."""
-    files = checkpoint.checkpoints(folder)
     state = checkpoint.latest(folder, lambda _: None)
     if state is None:
         raise InputError(f"{folder}: has no checkpoint")
-    with blame(InputError, f"{folder}: its checkpoint is not one of a run"):
-        return _kept_by(folder, files, state)
-
-
-def _kept_by(folder: Path, files: list[Path], state: checkpoint.State) -> list[KeptWeights]:
+    files = checkpoint.checkpoints(folder)
     names: dict[Path, list[str]] = {path: [] for path in files}
     for kind, one in state["kept"].items():
         names[folder / checkpoint.name_of(one["step"], kind)] = [kind.removeprefix(_PHASE)]

@@ -170,11 +170,20 @@ class Interrupt:
         with suppress(RuntimeError):  # the same stream is being written to
             self.say("stopping after this epoch; once more stops at once")
 
+    def stopped(self) -> bool:
+        """Whether it was interrupted."""
+        return self.requested
+
     def train(self, settings: RunSettings) -> TrainingResult:
         """One run with its dashboard, until it is interrupted."""
-        dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps) if settings.output.dashboard else None
-        self.say = dashboard.above(say) if dashboard else say
-        return train_settings(settings, say=say, stop=lambda: self.requested, dashboard=dashboard)
+        if not settings.output.dashboard:
+            return train_settings(settings, say=self.say, stop=self.stopped)
+        dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps)
+        self.say = dashboard.above(say)
+        try:
+            return train_settings(settings, say=self.say, stop=self.stopped, watch=dashboard.show)
+        finally:
+            dashboard.clear()
 
 
 def _train(settings: RunSettings, *, as_json: bool) -> int:
@@ -233,7 +242,7 @@ def _sweep(plan: SweepPlan, *, as_json: bool) -> int:
     interrupt = Interrupt()
     try:
         with interrupt.installed():
-            result = run_sweep(plan, interrupt.train, say, lambda: interrupt.requested)
+            result = run_sweep(plan, interrupt.train, say, interrupt.stopped)
     except KeyboardInterrupt:
         say("stopped at once; the same command continues the sweep")
         raise
