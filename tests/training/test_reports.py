@@ -14,7 +14,6 @@ import pytest
 from velodrome.cli.main import main
 from velodrome.training.reports.profile_text import run_report
 from velodrome.training.reports.run_profile import read_run
-from velodrome.training.reports.torch_trace import read_torch_trace
 
 BASE_NS = 1_790_000_000_000_000_000
 
@@ -98,7 +97,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_speed_and_shares_of_time_are_of_what_was_timed_by_phase(tmp_path: Path):
     being_written = b'{"step": 3'
     run = read_run(run_folder(tmp_path / "first_12345678", LINES, being_written))
-    assert (run["run"], run["step"], run["epochs"], run["notes"]) == ("first_12345678", 260, 3, [])
+    assert (run["run"], run["step"], run["epochs"]) == ("first_12345678", 260, 3)
     rates = {"sps": 2000.0, "sps_median": 2000.0, "sps_slowest": 2000.0}
     assert run["phases"] == [
         {"phase": "supervised", "epochs": 2, "agent_steps": 200, "rollout_s": 0.06, "update_s": 0.04, **rates},
@@ -131,18 +130,6 @@ def test_where_the_time_went_is_by_part_over_the_epochs_that_have_parts(tmp_path
     of_ppo = run_report(run).partition("Where the time went: ppo, 1 epoch\n")[2].splitlines()
     shown = [line.split()[:2] for line in of_ppo if line.startswith("  ")]
     assert shown == [["part", "share"], ["update", "100.0%"], ["backward", "100.0%"]]  # what took no time is left out
-
-
-def test_a_folder_is_its_metrics_with_the_parts_of_the_newest_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = run_folder(tmp_path / "first_1", LINES)
-    for number in (2, 10):
-        trace_file(folder / f"profiler_trace_{number}.json", EVENTS)
-    newest = folder / "profiler_trace_10.json"
-    assert profiled(capsys, folder)["parts"] == {"file": str(newest), "parts": read_torch_trace(newest)["parts"]}
-    assert profiled(capsys, folder / "metrics.jsonl")["parts"] is None
-    newest.write_text("{}")
-    broken = read_run(folder)
-    assert (broken["epochs"], broken["parts"], len(broken["notes"])) == (3, None, 1)
 
 
 def test_the_report_of_a_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

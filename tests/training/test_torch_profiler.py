@@ -13,6 +13,7 @@ import pytest
 from tests.support.small_run import small, trained
 from velodrome.training.loop import TrainingResult, run_training
 from velodrome.training.reports.run_profile import read_run
+from velodrome.training.reports.torch_trace import read_torch_trace
 from velodrome.training.run.train_folder import run_folder
 
 
@@ -49,7 +50,7 @@ def test_a_run_is_reported_with_its_own_numbers(three: TrainingResult):
     evaluation = dict(outcome.evaluation or {})
     assert (evaluation.pop("greedy"), evaluation.pop("actions")) == (True, "greedy")
     assert result["evaluation"] == {"greedy": {"step": 1024, **evaluation}}
-    parts = [(each["depth"], each["name"], each["count"]) for each in result["parts"]["parts"]]
+    parts = [(each["depth"], each["name"], each["count"]) for each in read_torch_trace(three.traces[0])["parts"]]
     # 8 environment steps and 2 minibatches per epoch, and nothing of the evaluations between epochs
     assert [part for part in parts if part[0] == 0] == [(0, "epoch", 3)]
     assert {part for part in parts if part[0] == 1} == {(1, "rollout", 3), (1, "update", 3)}

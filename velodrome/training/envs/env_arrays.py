@@ -1,8 +1,8 @@
-"""The arrays of environments without a state to save, the rows that belong to a part of them, and episodes counted."""
+"""The arrays of environments, the rows that belong to a part of them, and episodes counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -44,15 +44,17 @@ def allocate_arrays(spec: Spec, allocate: Allocate = np.zeros) -> EnvArrays:
     )
 
 
-class ResetOnly:
-    """Environments whose state cannot be saved. Subclasses step, write into the arrays, and call `_count`."""
+class ArrayEnv:
+    """Environments with the usual arrays. Subclasses step, write into the arrays, and call `_count`.
 
-    palette: dict[str, str] = {}  # noqa: RUF012
-    action_names: list[str] = []  # noqa: RUF012
+    By default there is no state to save, no map to draw and nothing to close.
+    """
 
     def __init__(self, spec: Spec, rows: EnvArrays | None = None) -> None:
         rows = rows or allocate_arrays(spec)
         self.spec = spec
+        self.palette: dict[str, str] = {}
+        self.action_names: list[str] = []
         self.obs = rows.obs
         self.action_mask = rows.action_mask if spec.actions.masked else None
         self.final_obs = rows.final_obs
@@ -86,8 +88,11 @@ class ResetOnly:
     def letters(self, env: int) -> NDArray[np.uint8] | None:
         return None
 
-    def state(self) -> None:
+    def state(self) -> dict[str, Array] | None:
         return None
 
-    def load(self, state: object) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
+
+    def close(self) -> None:
+        """Nothing to close."""

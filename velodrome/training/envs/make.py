@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
 from velodrome.errors import InputError
@@ -19,8 +17,7 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
         raise InputError(problem)
     kind = kind_of(settings.name)
     try:
-        with fits_into_memory(_size(settings)):
-            env: VectorEnv = import_module(kind.module).make(settings)
+        env: VectorEnv = import_module(kind.module).make(settings)
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'
@@ -38,23 +35,5 @@ def make_teacher(settings: EnvSettings, env: VectorEnv) -> Teacher | None:
     kind = kind_of(settings.name)
     if not kind.teacher:
         return None
-    with fits_into_memory(_size(settings)):
-        teacher: Teacher = import_module(kind.module).make_teacher(env)
+    teacher: Teacher = import_module(kind.module).make_teacher(env)
     return teacher
-
-
-def _size(settings: EnvSettings) -> str:
-    return f"env.num_envs={settings.num_envs} of {settings.name} with {settings.agents} agents"
-
-
-@contextmanager
-def fits_into_memory(what: str) -> Iterator[None]:
-    """Around what may be too large for the machine."""
-    try:
-        yield
-    except MemoryError as error:
-        raise InputError(f"{what}: does not fit into memory; use less") from error
-    except RuntimeError as error:  # torch has no better word for it
-        if "memory" not in str(error) and "size" not in str(error):
-            raise
-        raise InputError(f"{what}: does not fit into memory; use less") from error

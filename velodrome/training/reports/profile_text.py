@@ -22,9 +22,6 @@ def run_report(run: Json, *, top: int = 10) -> str:
         (f"Where the time went: {clean(each['phase'])}, {counted(each['epochs'], 'epoch')}", [_inside(each)])
         for each in run["epoch_parts"]
     ]
-    if run["parts"]:
-        where = clean(run["parts"]["file"].rpartition("/")[2])
-        inside.append((f"Parts of the epochs in {where}", [_parts(run["parts"]["parts"])]))
     time = [(each["part"], duration(each["seconds"] * 1e3), f"{each['share']:.1%}") for each in run["time"]]
     return sections(
         [
@@ -34,7 +31,6 @@ def run_report(run: Json, *, top: int = 10) -> str:
             *inside,
             *((f"Last evaluation, {actions}", _evaluation(last)) for actions, last in run["evaluation"].items()),
             ("Traces", [clean(each, longest=200) for each in run["traces"][:top]]),
-            ("Notes", [clean(each, longest=300) for each in run["notes"]]),
         ]
     )
 

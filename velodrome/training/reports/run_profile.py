@@ -1,7 +1,7 @@
 """What a training run's folder says: speed by phase, where the time went, the last evaluations.
 
 `metrics.jsonl` has the times of rollouts, updates and evaluations, and of the parts inside them; operators are in
-PyTorch's trace, if the run made one.
+PyTorch's traces, if the run made any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import orjson
 
 from velodrome.errors import InputError
 from velodrome.timing.percentiles import Quantiles
-from velodrome.training.reports.torch_trace import read_torch_trace
 
 Json = dict[str, Any]
 
@@ -38,12 +37,6 @@ def read_run(source: Path) -> Json:
         before = line["step"]
     phases = [_speed(name, each) for name, each in by_phase.items()]
     traces = sorted(path.parent.glob("profiler_trace_*.json*"), key=lambda trace: (len(trace.name), trace.name))
-    parts, notes = None, []
-    if traces and source != path:
-        try:
-            parts = {"file": str(traces[-1]), "parts": read_torch_trace(traces[-1])["parts"]}
-        except InputError as error:  # the rest of the run is reported all the same
-            notes.append(str(error))
     return {
         "kind": "training",
         "run": path.parent.resolve().name,
@@ -56,8 +49,6 @@ def read_run(source: Path) -> Json:
         "evaluations": len(evaluations),
         "evaluation": {_how(line): {"step": line["step"], **_shown(line["evaluation"])} for line in evaluations},
         "traces": [str(trace) for trace in traces],
-        "parts": parts,
-        "notes": notes,
     }
 
 

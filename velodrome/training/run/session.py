@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from velodrome.errors import InputError
 from velodrome.training.advantages import RewardScaler
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import VectorEnv
-from velodrome.training.envs.make import fits_into_memory, make_env, make_teacher
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.losses import Loss, make_loss
 from velodrome.training.network.policy import Policy
 from velodrome.training.optimizer import FlatAdam
@@ -249,15 +249,19 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     state = checkpoint.latest(folder, say)
     device = _device(settings.trainer)
     stage = env_at(settings, state["step"] if state else 0)
-    env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
-    with ExitStack() as undo:
+    with _fits_into_memory(settings), ExitStack() as undo:
+        env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
         sinks = Sinks(settings, folder, state["step"] if state else 0, say)
         undo.callback(sinks.close)
         profiled = settings.supervised.profiled
         tracer = Tracer(settings.trainer.profiler, folder, device, say, profiled=profiled)
-        policy = _policy(settings, env).to(device)
+        policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
+        state_N = policy.initial_state(1)
+        buffer = Buffer(
+            horizon(settings, env.spec.total), env.spec, device, state=state_N, segment=settings.trainer.bptt_horizon
+        )
         compiled = settings.trainer.compile
         run = Session(
             settings=settings,
@@ -271,7 +275,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             act=torch.compile(policy.forward) if compiled else policy.forward,
             learn=torch.compile(policy.sequence) if compiled else policy.sequence,
             optimizer=FlatAdam(policy.parameters(), settings.trainer.learning_rate),
-            buffer=_buffer(settings, env, device, policy),
+            buffer=buffer,
             tracer=tracer,
             account=TimeAccount(),
             metrics=metrics,
@@ -296,29 +300,22 @@ def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, tracer: 
     return TeacherActor(teacher, env.spec, tracer.part)
 
 
-def _policy(settings: RunSettings, env: VectorEnv) -> Policy:
-    size = f"policy.hidden={settings.policy.hidden} for {env.spec.obs_shape} numbers and {env.spec.actions.width:,}"
-    with fits_into_memory(f"{size} actions of {env.spec.name}"):
-        return Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0))
-
-
-def _buffer(settings: RunSettings, env: VectorEnv, device: torch.device, policy: Policy) -> Buffer:
-    state, segment = policy.initial_state(1), settings.trainer.bptt_horizon
-    with fits_into_memory(f"trainer.batch_size={settings.trainer.batch_size}"):
-        return Buffer(horizon(settings, env.spec.total), env.spec, device, state=state, segment=segment)
+@contextmanager
+def _fits_into_memory(settings: RunSettings) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
+        if isinstance(error, RuntimeError) and "memory" not in str(error) and "size" not in str(error):
+            raise
+        sizes = f"env.num_envs={settings.env.num_envs}, trainer.batch_size={settings.trainer.batch_size}"
+        sizes += f" and policy.hidden={settings.policy.hidden}"
+        raise InputError(f"{settings.env.name} with {sizes} does not fit into memory; use less") from error
 
 
 def _device(trainer: TrainerSettings) -> torch.device:
     if trainer.device == "cuda" and not torch.cuda.is_available():
         raise InputError("trainer.device=cuda: this torch sees no CUDA device; use trainer.device=cpu or auto")
-    device = torch.device("cuda" if trainer.device != "cpu" and torch.cuda.is_available() else "cpu")
-    if (
-        trainer.mixed_precision
-        and device.type == "cuda"
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
-        raise InputError("trainer.mixed_precision=True: this GPU has no bfloat16, so it would be slower; leave it off")
-    return device
+    return torch.device("cuda" if trainer.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _tensors(arrays: dict[str, Any] | None) -> dict[str, Tensor] | None:
