@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from numpy.typing import NDArray
 
 from tests.support.toy_envs import Sampled
 from velodrome.cli.main import main
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
 from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
-from velodrome.training.envs.make import make_env
 from velodrome.training.settings import EnvSettings
 
 
@@ -208,55 +205,6 @@ def test_what_an_environment_prints_does_not_reach_the_result(tmp_path: Path, ca
     out, err = capsys.readouterr()
     assert json.loads(out)["finished"]
     assert "a step" in err
-
-
-STACKED = 3
-
-
-def showing(observation: str, **settings: Any) -> VectorEnv:
-    options = {"observation": observation}
-    return make_env(
-        EnvSettings(name="gymnasium:tests.support.toy_envs:toy/Sampled-v0", num_envs=2, options=options, **settings), 5
-    )
-
-
-def stacked(env: VectorEnv, frames: deque[NDArray[Any]]) -> NDArray[Any]:
-    """Channel after channel, or each part of a row after the same part of the frame before."""
-    spec = env.spec
-    if spec.layout == "planes":
-        return np.concatenate(list(frames))
-    parts, at = [], 0
-    for size in [int(np.prod(image)) for image in spec.images] + [None]:
-        end = None if size is None else at + size
-        parts += [frame[at:end] for frame in frames]
-        at = end or 0
-    return np.concatenate(parts)
-
-
-@pytest.mark.parametrize("observation", ["vector", "image", "floats", "dict", "tuple"])
-def test_the_last_observations_are_shown_together_and_none_of_another_episode(observation: str) -> None:
-    env, plain = showing(observation, frame_stack=STACKED), showing(observation)
-    frames = [deque([row.copy()] * STACKED, STACKED) for row in plain.obs]
-    random, ends = np.random.default_rng(0), 0
-    for _ in range(30):
-        for e in range(2):
-            np.testing.assert_array_equal(env.obs[e], stacked(plain, frames[e]))
-        actions = random.integers(0, 3, 2)
-        for each in (env, plain):
-            each.step(actions)
-        np.testing.assert_array_equal(env.rewards, plain.rewards)
-        for e in range(2):
-            if plain.terminals[e]:
-                ends += 1
-                frames[e].append(plain.final_obs[e].copy())
-                np.testing.assert_array_equal(env.final_obs[e], stacked(plain, frames[e]))
-                frames[e] = deque([plain.obs[e].copy()] * STACKED, STACKED)
-            else:
-                frames[e].append(plain.obs[e].copy())
-    assert ends == 6
-    assert env.spec.obs_shape == env.obs.shape[1:]
-    assert [image[0] for image in env.spec.images] == [STACKED * image[0] for image in plain.spec.images]
-    assert env.ended().lengths.tolist() == [8] * 6
 
 
 def test_an_environment_that_changes_the_working_directory_moves_no_file_of_the_run(

@@ -30,7 +30,6 @@ class EnvSettings(Settings):
     max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")
     notes: bool = Field(True, description="show agents the way to extractors they have seen (extractor_hub)")
     options: dict[str, Any] | None = Field(None, description="keyword arguments of the environment (gymnasium)")
-    frame_stack: int = Field(1, ge=1, le=64, description="the last observations that are shown together (gymnasium)")
     action_repeat: int = Field(1, ge=1, le=1000, description="steps an action is taken for (gymnasium)")
     workers: int = Field(0, ge=0, le=256, description="processes that step the environments; 0: this one (gymnasium)")
 

@@ -47,7 +47,7 @@ def actions(env: VectorEnv, random: np.random.Generator) -> NDArray[Any]:
 @pytest.mark.parametrize(
     ("workers", "options", "more"),
     [
-        (2, {"observation": "dict", "action": "multi"}, {"frame_stack": 2}),
+        (2, {"observation": "dict", "action": "multi"}, {"action_repeat": 2}),
         (3, {"observation": "image", "action": "box"}, {"action_repeat": 3}),
         (9, {"mask": "method"}, {}),
     ],

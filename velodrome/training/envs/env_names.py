@@ -26,7 +26,7 @@ class EnvKind(NamedTuple):
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
 
-_STEPPED = ("options", "frame_stack", "action_repeat", "workers")  # settings of Gymnasium's environments
+_STEPPED = ("options", "action_repeat", "workers")  # settings of Gymnasium's environments
 _HERE = "velodrome.training.envs"
 MEMORY, LONGEST_MEMORY = "memory:", 1000
 KINDS = {

@@ -30,7 +30,7 @@ def make(settings: EnvSettings) -> VectorEnv:
     with blame(InputError, where):
         name = registered(settings)
         try:
-            many = _vectorised(name, settings) if settings.action_repeat == settings.frame_stack == 1 else None
+            many = _vectorised(name, settings) if settings.action_repeat == 1 else None
             if many is not None:
                 return many
             if gymnasium.spec(name).entry_point is None:
@@ -51,7 +51,7 @@ def _probed(settings: EnvSettings) -> tuple[Spec, MaskSource | None]:
     try:
         method = env.has_wrapper_attr("action_masks")
         source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
-        return GymnasiumMember(settings, env, source).spec(settings), source
+        return GymnasiumMember(settings, env, source).spec, source
     finally:
         env.close()
 

@@ -6,18 +6,15 @@ A mask of the actions is the observation's key `action_mask`, else that of the i
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import ExitStack
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from velodrome.errors import InputError, blame
 from velodrome.training.envs.env_arrays import EnvArrays
-from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.interface import Spec
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader
 from velodrome.training.settings import EnvSettings
 
@@ -41,20 +38,12 @@ class GymnasiumMember:
         self._reader = ObservationReader(where, env.observation_space, MASK if source == "observation" else None)
         self._writer = ActionWriter(where, env.action_space, masked=source is not None)
         self._mask = MaskReader(where, self._writer.actions, source, env)
-        self._seen: deque[Array] = deque(maxlen=settings.frame_stack)  # observations of the episode, the oldest first
-
-    def spec(self, settings: EnvSettings) -> Spec:
-        """The shapes of all environments. Stacked observations are more channels of an image, or a longer vector."""
-        reader, frames = self._reader, settings.frame_stack
-        first, *rest = reader.shape
-        images = tuple((channels * frames, *size) for channels, *size in reader.images)
-        layout = {**reader.layout_fields(), "obs_shape": (first * frames, *rest), "images": images}
-        return Spec(settings.name, settings.num_envs, 1, self._writer.actions, **layout)
+        fields = self._reader.layout_fields()
+        self.spec = Spec(settings.name, settings.num_envs, 1, self._writer.actions, **fields)  # of all environments
 
     def reset(self, seed: int | None, rows: EnvArrays) -> None:
         obs, info = self._env.reset(seed=seed)
-        self._seen.clear()
-        self._show(obs, rows.obs[0])
+        self._reader.write(obs, rows.obs[0])
         self._mask.write(obs, info, rows.action_mask[0])
 
     def step(self, rows: EnvArrays) -> None:
@@ -66,22 +55,11 @@ class GymnasiumMember:
                 break
         rows.rewards[:], rows.terminals[:], rows.truncations[:] = total, terminal, truncated
         if terminal or truncated:
-            self._show(obs, rows.final_obs[0])
+            self._reader.write(obs, rows.final_obs[0])
             self.reset(None, rows)
         else:
-            self._show(obs, rows.obs[0])
+            self._reader.write(obs, rows.obs[0])
             self._mask.write(obs, info, rows.action_mask[0])
-
-    def _show(self, obs: Any, row: Array) -> None:
-        """Write an observation, or the last ones together: an episode starts with its first in every place."""
-        if self._seen.maxlen == 1:
-            self._reader.write(obs, row)
-            return
-        newest = np.empty(self._reader.shape, self._reader.dtype)
-        self._reader.write(obs, newest)
-        self._seen.extend([newest] * (1 if self._seen else self._seen.maxlen or 1))
-        cuts = [0, *np.cumsum([np.prod(image, dtype=int) for image in self._reader.images]).tolist(), len(newest)]
-        row[:] = np.concatenate([frame[start:end] for start, end in pairwise(cuts) for frame in self._seen])
 
     def close(self) -> None:
         self._env.close()

@@ -85,9 +85,6 @@ class TrainedPolicy:
         """
         from velodrome.training.trained.env_actor import EnvActor
 
-        frames = self.settings.env.frame_stack
-        if frames > 1:
-            raise InputError(f"env.frame_stack={frames}: stack {frames} observations yourself, and give them to act")
         actor = EnvActor(env, self.act, masked=self.spec.actions.masked, repeat=self.settings.env.action_repeat)
         self.refuse_other(actor.spec)
         return actor
