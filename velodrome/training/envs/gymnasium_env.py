@@ -16,9 +16,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.env_arrays import ArrayEnv, allocate_arrays
 from velodrome.training.envs.gymnasium_members import GymnasiumMember, Members, registered
-from velodrome.training.envs.interface import Array, Spec, VectorEnv
+from velodrome.training.envs.interface import Array, Spec, VectorEnv, allocate_arrays
 from velodrome.training.envs.spaces import ActionWriter, MaskSource, ObservationReader, mask_source
 from velodrome.training.envs.worker_pool import WorkerPool
 from velodrome.training.settings import EnvSettings
@@ -56,7 +55,7 @@ def _probed(settings: EnvSettings) -> tuple[Spec, MaskSource | None]:
         env.close()
 
 
-class SteppedEnv(ArrayEnv):
+class SteppedEnv(VectorEnv):
     """Environments that are stepped one by one, here or in worker processes."""
 
     def __init__(self, spec: Spec, runner: Members | WorkerPool) -> None:
@@ -92,7 +91,7 @@ def _vectorised(name: str, settings: EnvSettings) -> GymnasiumVector | None:
     return None
 
 
-class GymnasiumVector(ArrayEnv):
+class GymnasiumVector(VectorEnv):
     """A vector environment of Gymnasium's."""
 
     def __init__(self, settings: EnvSettings, envs: GymnasiumVectorEnv) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import gymnasium
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.env_arrays import EnvArrays
-from velodrome.training.envs.interface import Spec
+from velodrome.training.envs.interface import EnvArrays, Spec
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader
 from velodrome.training.settings import EnvSettings
 

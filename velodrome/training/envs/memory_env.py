@@ -12,9 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.training.envs.env_arrays import ArrayEnv
 from velodrome.training.envs.env_names import MEMORY
-from velodrome.training.envs.interface import ActionSpace, Array, Spec
+from velodrome.training.envs.interface import ActionSpace, Array, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 CUES = 4
@@ -27,7 +26,7 @@ def make(settings: EnvSettings) -> MemoryEnv:
     return MemoryEnv(settings.name, settings.num_envs, int(settings.name.removeprefix(MEMORY)))
 
 
-class MemoryEnv(ArrayEnv):
+class MemoryEnv(VectorEnv):
     """Many corridors of one length as one."""
 
     def __init__(self, name: str, num_envs: int, corridor: int) -> None:

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
 from velodrome.training.compiled import kernel
-from velodrome.training.envs.env_arrays import ArrayEnv
 from velodrome.training.envs.extractor_hub.env import PALETTE as HUB_PALETTE
-from velodrome.training.envs.interface import ActionSpace, Array, Spec
+from velodrome.training.envs.interface import ActionSpace, Array, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "mettagrid:"
@@ -197,7 +196,7 @@ def lay_out(
                 planes_NCYX[n, plane, y, x] = max(planes_NCYX[n, plane, y, x], worth_FV[feature, value])
 
 
-class MettaGrid(ArrayEnv):
+class MettaGrid(VectorEnv):
     """One simulation for each environment; all write into arrays that were made once."""
 
     def __init__(self, settings: EnvSettings, config: Any) -> None:

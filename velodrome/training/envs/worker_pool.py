@@ -26,9 +26,8 @@ import numpy as np
 from velodrome.children import ParentChannel, child_command, how_ended
 from velodrome.errors import InputError, TrainError
 from velodrome.forks import close_alone, keep_alone
-from velodrome.training.envs.env_arrays import Allocate, allocate_arrays
 from velodrome.training.envs.gymnasium_members import Members, registered
-from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.interface import Allocate, Array, Spec, allocate_arrays
 from velodrome.training.envs.spaces import MaskSource
 from velodrome.training.settings import EnvSettings
 

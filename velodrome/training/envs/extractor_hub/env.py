@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from velodrome.training.envs.env_arrays import ArrayEnv
 from velodrome.training.envs.env_names import hub_size
 from velodrome.training.envs.extractor_hub import hub_rules
 from velodrome.training.envs.extractor_hub.teacher import Thinky, fill
@@ -44,7 +43,7 @@ def make_teacher(env: VectorEnv) -> Thinky:
     return Thinky(size, num_envs=env.spec.num_envs, agents=env.spec.agents)
 
 
-class ExtractorHub(ArrayEnv):
+class ExtractorHub(VectorEnv):
     """Many worlds of one size as one. `reset` begins."""
 
     def __init__(self, size: int, *, num_envs: int, agents: int, max_steps: int, notes: bool) -> None:
