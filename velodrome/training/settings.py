@@ -52,7 +52,6 @@ class PolicySettings(Settings):
     )
     hidden: int = Field(128, ge=LEAST_HIDDEN, le=4096, description="width of encoder and core")
     normalize_obs: bool = Field(False, description="subtract the mean of observations seen, divide by their deviation")
-    log_std_init: float = Field(0.0, ge=-10, le=3, description="continuous actions: log of the deviation at the start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ class ActionSupervisedAndCriticConfig(LossSettings):
     """The first phase: cross-entropy to the teacher's action, and a critic fitted to the returns."""
 
     steps: int = Field(0, ge=0, description="agent steps of this phase; 0: no such phase")
-    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy at the start of the phase")
-    end_coef: float = Field(1.0, ge=0, description="weight at the end of the phase (linear in between)")
+    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     teacher_forced: float = Field(
         0.5, ge=0, le=1, description="share of environments in which the teacher's actions are taken"
@@ -130,11 +128,9 @@ class ProfilerSettings(Settings):
     wait_steps: int = Field(2, ge=0, description="epochs before the profiler starts")
     warmup_steps: int = Field(1, ge=0, description="epochs recorded and discarded")
     active_steps: int = Field(2, ge=1, description="epochs recorded")
-    repeat: int = Field(1, ge=1, le=100, description="number of traces")
     record_shapes: bool = Field(False, description="record the shapes of operator inputs")
     profile_memory: bool = Field(False, description="record what operators allocate and free")
     with_stack: bool = Field(False, description="record the Python lines that called them; slow")
-    compress: bool = Field(False, description="write .json.gz")
 
 
 class TrainerSettings(Settings):

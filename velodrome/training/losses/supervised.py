@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from velodrome.training.buffer import Minibatch
-from velodrome.training.losses import Loss, annealed
+from velodrome.training.losses import Loss
 from velodrome.training.network.distributions import Distribution
 
 SUPERVISED_STATS = ("loss", "cross_entropy", "value_loss", "agreement")
@@ -22,9 +22,8 @@ class Supervised(Loss):
     reports = SUPERVISED_STATS
 
     def __call__(self, batch: Minibatch, policy: Distribution, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        settings, term = self.term.settings, self.term
-        coef = annealed(settings.coef, settings.end_coef, step - term.start, term.until - term.start)
-        return supervised_loss(policy, values_B, batch.teacher_actions_B, batch.returns_B, coef, settings.value_coef)
+        weights = self.term.settings.coef, self.term.settings.value_coef
+        return supervised_loss(policy, values_B, batch.teacher_actions_B, batch.returns_B, *weights)
 
 
 def supervised_loss(

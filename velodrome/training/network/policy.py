@@ -42,7 +42,7 @@ class Policy(nn.Module):
             nn.init.zeros_(self.heads.bias)
             if self.critic is None:
                 nn.init.orthogonal_(self.heads.weight[-1:], 1.0, generator=generator)
-        deviations = torch.full((width,), settings.log_std_init)
+        deviations = torch.zeros(width)
         self.log_std = nn.Parameter(deviations) if spec.actions.continuous else None
 
     def distribution(self, outputs_BO: Tensor, mask_BA: Tensor | None = None) -> Distribution:

@@ -1,6 +1,6 @@
 """Times the parts of an epoch, and runs PyTorch's profiler over a few epochs.
 
-Every part is a span. While the profiler records, the name of a part is in its trace too: `profiler_trace_<n>.json` in
+Every part is a span. While the profiler records, the name of a part is in its trace too: `profiler_trace_0.json` in
 the run's folder. A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints
 between epochs are not recorded. Nothing here changes what is computed or counts as time of what is observed; a trace
 that cannot be written is reported, and training continues.
@@ -9,7 +9,6 @@ that cannot be written is reported, and training continues.
 from __future__ import annotations
 
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,13 +25,12 @@ from velodrome.timing.spans import Span, span
 from velodrome.training.settings import ProfilerSettings
 
 _TOP = 12
-_TRACE = re.compile(r"profiler_trace_(\d+)\.json(\.gz)?")
 _SILENT = "6"  # above the level at which it reports starting and stopping
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class Tracer:
-    """Opens parts, counts epochs and, with `enabled`, keeps traces. `synchronized`: a clock waits for the device."""
+    """Opens parts, counts epochs and, with `enabled`, writes a trace. `synchronized`: a clock waits for the device."""
 
     def __init__(
         self,
@@ -51,8 +49,6 @@ class Tracer:
         self._say = say
         self._epochs = 0
         self._open: list[Any] = []  # ranges that have begun
-        there = (_TRACE.fullmatch(path.name) for path in folder.glob("profiler_trace_*"))
-        self._next = max((int(name[1]) + 1 for name in there if name), default=0)
         self._recorded = False
         self.took_s = 0.0  # by the profiler itself
         self.paths: list[Path] = []
@@ -95,7 +91,8 @@ class Tracer:
         self._epochs += 1
         with self._apart():
             self._profile.step()
-        if self._over():
+        settings = self._settings
+        if self._epochs >= settings.wait_steps + settings.warmup_steps + settings.active_steps:
             self.close()
 
     def begin(self, name: str) -> None:
@@ -111,9 +108,6 @@ class Tracer:
 
     def close(self) -> None:
         """Stop; a started trace is written as far as it got."""
-        if self._wanted:
-            self._wanted = False
-            self._say("profiler: no trace: nothing was trained; a larger trainer.total_timesteps trains further")
         if self._profile is None:
             return
         ending, self._profile = self._profile, None
@@ -147,7 +141,7 @@ class Tracer:
                 wait=settings.wait_steps,
                 warmup=settings.warmup_steps,
                 active=settings.active_steps,
-                repeat=settings.repeat,
+                repeat=1,
             ),
             on_trace_ready=self._keep,
             record_shapes=settings.record_shapes,
@@ -157,16 +151,10 @@ class Tracer:
         made.start()
         return made
 
-    def _over(self) -> bool:
-        settings = self._settings
-        return self._epochs >= settings.repeat * (settings.wait_steps + settings.warmup_steps + settings.active_steps)
-
     def _keep(self, done: profile) -> None:
-        """Write a trace whole or not at all, and show which operators took the time."""
+        """Write the trace whole or not at all, and show which operators took the time."""
         self._recorded = True
-        suffix = ".json.gz" if self._settings.compress else ".json"
-        path = self._folder / f"profiler_trace_{self._next}{suffix}"
-        new = self._folder / f"profiler_trace.new{suffix}"
+        path, new = self._folder / "profiler_trace_0.json", self._folder / "profiler_trace.new.json"
         try:
             done.export_chrome_trace(str(new))
             size = new.stat().st_size if new.exists() else 0
@@ -178,7 +166,6 @@ class Tracer:
                 new.unlink(missing_ok=True)
             self._say(f"profiler: {path}: the trace cannot be written ({error.strerror or error}); training continues")
             return
-        self._next += 1
         self.paths.append(path)
         order = "self_cuda_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
         table = done.key_averages().table(sort_by=order, row_limit=_TOP, max_name_column_width=40)
