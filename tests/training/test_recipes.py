@@ -274,14 +274,6 @@ def test_a_recipe_adds_a_loss_of_its_own_with_settings_a_range_and_a_metric(tmp_
     assert idle.folder != active.folder
 
 
-@pytest.mark.parametrize("words", [{}, {"supervised_steps": 5000}, {"supervised_steps": 20_000, "num_envs": 4}])
-def test_the_recipes_train_more_agent_steps_between_evaluations_than_an_evaluation_has(words: dict[str, int]):
-    for name, episode in ((THINKY, 2 * 256 * 4), ("cartpole", 500), ("lunar_lander", 1000 // 4)):  # agent steps each
-        run = find(name).function(**(words if name == THINKY else {}))
-        between = run.evaluator.epoch_interval * run.trainer.batch_size
-        assert between > run.evaluator.episodes * episode, name
-
-
 def test_the_folder_is_the_name_and_eight_digits_of_what_decides_the_weights():
     settings = RunSettings(run="msb_profile")
     assert run_folder(settings) == Path("train_dir") / f"msb_profile_{digest(settings)}"

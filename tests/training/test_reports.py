@@ -167,14 +167,6 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, name: str, text: str, line: st
     assert (message.startswith(f"velo: {path}: {line}"), message.count("\n")) == (True, 1)
 
 
-def test_wrong_words_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert f"{tmp_path}: no metrics.jsonl" in refused(capsys, tmp_path)
-    folder = run_folder(tmp_path / "first_1", LINES)
-    assert f"{tmp_path}: a folder of 1 runs; give one of them" in refused(capsys, tmp_path)
-    assert "one training run or one PyTorch trace at a time" in refused(capsys, folder, folder)
-    assert "--html: pages are of rollouts" in refused(capsys, folder, "--html")
-
-
 @pytest.mark.slow
 def test_neither_a_run_nor_a_trace_needs_torch(tmp_path: Path):
     folder = run_folder(tmp_path, LINES)

@@ -106,14 +106,6 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path, reference: Reference):
         assert [word for word in words if word not in message] == [], message
 
 
-def test_weights_of_an_older_version_are_read(tmp_path: Path, reference: Reference):
-    state = checkpoint.read(checkpoint.checkpoints(reference("mlp").folder)[-1])
-    older = state["spec"].replace('"num_envs"', '"leavers": false, "num_envs"')
-    assert older != state["spec"]
-    checkpoint.write(tmp_path / checkpoint.name_of(1), {**state, "spec": older})
-    assert velodrome.load_policy(tmp_path).spec == velodrome.load_policy(reference("mlp").folder).spec
-
-
 def test_nothing_of_the_environment_is_needed_to_load_a_policy(reference: Reference):
     probe = f"""
 import sys, velodrome

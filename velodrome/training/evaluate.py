@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes in environments of their own, apart from training and its clock.
+"""Evaluation: whole episodes in environments that training does not use, outside its clock.
 
 Only the first episode of each environment counts, so short episodes are not counted more often than long ones.
 """

@@ -1,7 +1,7 @@
 """Training, to be read from top to bottom: roll out, learn, report, and now and then evaluate and save a checkpoint.
 
-There is one loop for all phases, timed by the same spans whether anybody looks or not. Nothing that is printed, traced
-or evaluated changes what is computed.
+There is one loop for all phases, always timed by the same spans. Nothing that is printed, traced or evaluated changes
+what is computed.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def save(run: Session) -> int:
 
 
 def _next_checkpoint(settings: RunSettings) -> float:
-    """When a checkpoint is due whatever the epoch."""
+    """The time of the next checkpoint by trainer.checkpoint_seconds."""
     return time.monotonic() + (settings.trainer.checkpoint_seconds or math.inf)
 
 
@@ -301,12 +301,12 @@ def _total(
 
 
 def _teacher_forced_envs(run: Session, phase: Phase) -> int:
-    """In how many environments, the first ones, the teacher's actions are taken."""
+    """The number of environments, from the first on, in which the teacher's actions are taken."""
     return round(phase.terms[0].teacher_forced * run.env.spec.num_envs)
 
 
 def _ended_episodes(run: Session, phase: Phase) -> Json:
-    """Of the episodes that ended in a rollout: the student's and, apart from them, teacher-forced ones."""
+    """Means of the episodes that ended in a rollout; the student's and teacher-forced ones are kept apart."""
     ended = run.env.ended()
     own = ended.envs >= _teacher_forced_envs(run, phase)
     line: Json = {"episodes": int(own.sum())}
@@ -346,7 +346,7 @@ def _learning_rate(settings: RunSettings, phase: Phase, step: int) -> float:
 
 
 def _opening(run: Session) -> str:
-    """What is not known before the environment is: where it starts."""
+    """Where the run starts, and the plan if only the environment knows how many agents it has."""
     total = run.settings.trainer.total_timesteps
     if run.step >= total:
         return f"{run.folder}: already at agent step {run.step:,} of {total:,}: nothing is left to train"

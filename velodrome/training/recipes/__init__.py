@@ -126,14 +126,14 @@ def resolve(recipe: Recipe, values: Mapping[str, Any], problems: list[str] | Non
 def _call(recipe: Recipe, arguments: Mapping[str, Any]) -> RunSettings:
     with blame(InputError, f"recipe {recipe.name}"):
         try:
-            made = recipe.function(**arguments)
+            settings = recipe.function(**arguments)
         except ValidationError as error:
             lines = problem_lines(getattr(training_settings, error.title, Settings), error)
             raise InputError(*(f"recipe {recipe.name}: {error.title}: {line}" for line in lines)) from error
-    if not isinstance(made, RunSettings):
-        kind = type(made).__name__
+    if not isinstance(settings, RunSettings):
+        kind = type(settings).__name__
         raise InputError(f"recipe {recipe.name}: returns {kind}, not RunSettings of velodrome.training.settings")
-    return made
+    return settings
 
 
 def make_recipe(name: str, function: Callable[..., Any]) -> Recipe:

@@ -1,4 +1,4 @@
-"""What a training run's folder says: speed by phase, where the time went, the last evaluations.
+"""Reads a training run's folder: speed by phase, where the time went, the last evaluations.
 
 `metrics.jsonl` has the times of rollouts, updates and evaluations, and of the parts inside them; operators are in
 PyTorch's traces, if the run made any.

@@ -1,4 +1,4 @@
-"""What a trace of PyTorch's profiler says: our parts inside the epochs, and the operators by their own CPU time.
+"""Reads a trace of PyTorch's profiler: our parts inside the epochs, and the operators by their own CPU time.
 
 The time of an operator is its own where no operator that it called was running, on the same thread.
 """

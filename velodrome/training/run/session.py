@@ -1,4 +1,4 @@
-"""What a run holds while it trains, how it is made from its settings, saved and resumed.
+"""The state of a run while it trains: how it is made from settings, saved and resumed.
 
 Everything that decides the next weight is saved: a run that was killed continues as if it had not been.
 """
@@ -44,7 +44,7 @@ Learn = Callable[[Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
 
 @dataclass(slots=True)
 class Session:
-    """What is made once and, after it, what changes."""
+    """First what stays the same during a run, then what changes."""
 
     settings: RunSettings
     folder: Path
@@ -153,13 +153,13 @@ class Session:
             self.keep_weights(kind, evaluation=result)
 
     def keep_weights(self, kind: str, **facts: Any) -> None:
-        """Keep the weights as they are now in a file of their own, beside the checkpoints."""
+        """Keep the weights as they are now in a separate file beside the checkpoints."""
         self.kept = {**self.kept, kind: {"step": self.step, **facts}}
         state = {"step": self.step, **facts, **self._identity()}
         checkpoint.write(self.folder / checkpoint.name_of(self.step, kind), state)
 
     def _identity(self) -> dict[str, Any]:
-        """What a policy is made of."""
+        """The weights, and what is needed to rebuild the policy around them."""
         spec = json.dumps(asdict(self.env.spec))
         return {"policy": self.policy.state_dict(), "settings": self.settings.model_dump_json(), "spec": spec}
 

@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class MetricSink(Protocol):
-    """Takes the numbers of each epoch and evaluation. It is made for what follows `step`, that of the checkpoint."""
+    """Receives the numbers of each epoch and evaluation after `step`, the step of the checkpoint."""
 
     def __init__(self, settings: RunSettings, folder: Path, step: int, say: Say) -> None: ...
 
@@ -106,7 +106,7 @@ class WandbSink:
 
 
 def _run_id(folder: Path) -> str:
-    """The name of the run at W&B. It is drawn once and kept, so that a run made again elsewhere is another run."""
+    """The id of the run at W&B, drawn once and kept in the folder."""
     path = folder / "velodrome_run_id"
     if not path.exists():
         folder.mkdir(exist_ok=True)

@@ -135,7 +135,7 @@ class Tracer:
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        made = profile(
+        started = profile(
             activities=activities,
             schedule=schedule(
                 wait=settings.wait_steps,
@@ -148,8 +148,8 @@ class Tracer:
             profile_memory=settings.profile_memory,
             with_stack=settings.with_stack,
         )
-        made.start()
-        return made
+        started.start()
+        return started
 
     def _keep(self, done: profile) -> None:
         """Write the trace whole or not at all, and show which operators took the time."""

@@ -57,12 +57,12 @@ def export_policy(policy: Policy, spec: Spec, step: int, path: Path) -> Json:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is not installed
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.export.export(ExportedPolicy(policy).eval(), tuple(inputs.values()), dynamic_shapes=(axes,))
-        made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[*inputs], output_names=after)
-    assert made is not None
-    made.model.metadata_props[ABOUT] = json.dumps(about)
+        exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[*inputs], output_names=after)
+    assert exported is not None
+    exported.model.metadata_props[ABOUT] = json.dumps(about)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made.save(str(path))
+        exported.save(str(path))
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
     return {"file": str(path), **about}

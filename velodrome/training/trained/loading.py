@@ -55,12 +55,12 @@ def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
 
 def find_run(path: str | Path) -> Path:
     """The folder or file of that name, or the only folder of a run of that name."""
-    with blame(InputError, f"{path}: no such folder"):  # of a user that there is not
+    with blame(InputError, f"{path}: no such folder"):  # a home folder that does not exist
         typed = Path(path).expanduser()
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
         return typed
-    found = typed.iterdir() if typed.is_dir() else typed.parent.glob(f"{glob.escape(typed.name)}_*")
-    runs = sorted(each for each in found if each.is_dir() and checkpoint.checkpoints(each))
+    folders = typed.iterdir() if typed.is_dir() else typed.parent.glob(f"{glob.escape(typed.name)}_*")
+    runs = sorted(each for each in folders if each.is_dir() and checkpoint.checkpoints(each))
     named = [each for each in runs if each.name.rpartition("_")[0] == typed.name]
     if len(named) == 1:
         return named[0]

@@ -1,4 +1,4 @@
-"""A policy to act with: numpy in, numpy out. What it does is what the evaluation of the run measured."""
+"""A policy to act with: numpy in, numpy out. It acts as in the evaluation of the run."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class TrainedPolicy:
         """Play episodes as the evaluation of the run does; `env` is another environment that looks the same."""
         changed = self.settings.env.model_copy(update={} if env is None else {"name": env})
         changed = type(changed).read(changed.model_dump(), "env")
-        with closing(make_env(changed.model_copy(update={"num_envs": 1}), 0)) as made:
-            self.refuse_other(made.spec)
+        with closing(make_env(changed.model_copy(update={"num_envs": 1}), 0)) as other:
+            self.refuse_other(other.spec)
         evaluator = self.settings.evaluator
         evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
         settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
