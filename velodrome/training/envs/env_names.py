@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub import hub_rules
 
 
@@ -94,14 +93,7 @@ def name_problem(name: str) -> str | None:
     if rest and name.startswith(MEMORY):
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
-    digits = re.sub(r"[^0-9]", "", name) or "30"
-    if rest:
-        guess = hint(kind, ("gymnasium", "mettagrid", "memory"), cutoff=0.4).replace('"?', f':{rest}"?')
-    elif re.search(r"-v[0-9]+$", name):
-        guess = f'; did you mean "gymnasium:{name}"?'
-    else:
-        guess = hint(name, [f"extractor_hub_{digits}"])
-    return f'no environment "{name}"{guess} ({", ".join(each.names for each in KINDS.values())})'
+    return f'no environment "{name}" ({", ".join(each.names for each in KINDS.values())})'
 
 
 def agents_problem(name: str, agents: int) -> str | None:
