@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from velodrome.training.explain import opening
 from velodrome.training.recipes import resolve
-from velodrome.training.start import never, recipe_of, refuse_without_torch, silent, train_settings
+from velodrome.training.run.dashboard import never, silent
+from velodrome.training.start import recipe_of, refuse_without_torch, train_settings
 from velodrome.training.sweep import SweepResult, plan_sweep, read_sweep, run_sweep
 
 if TYPE_CHECKING:

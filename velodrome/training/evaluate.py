@@ -21,8 +21,8 @@ from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.network.distributions import bounded
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
+from velodrome.training.run.dashboard import never
 from velodrome.training.settings import RunSettings
-from velodrome.training.start import never
 from velodrome.training.timed import TeacherActor
 
 Json = dict[str, Any]

@@ -35,7 +35,7 @@ from velodrome.training.network.distributions import Distribution, bounded
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
-from velodrome.training.run.dashboard import announced
+from velodrome.training.run.dashboard import announced, never, silent
 from velodrome.training.run.episodes import EPISODES, SAMPLED, write_episodes
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
@@ -43,7 +43,6 @@ from velodrome.training.run.train_folder import held_folder
 from velodrome.training.run.warmup import warm_up
 from velodrome.training.schedule import Phase, make_plan, phase_at, rollout_steps
 from velodrome.training.settings import RunSettings
-from velodrome.training.start import never, silent
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]

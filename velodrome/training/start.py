@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from velodrome.errors import InputError
 from velodrome.training.recipes import Recipe, find, make_recipe
+from velodrome.training.run.dashboard import never, silent
 from velodrome.training.settings import RunSettings
 
 if TYPE_CHECKING:  # they need torch
@@ -35,15 +36,6 @@ def recipe_of(recipe: str | Callable[..., RunSettings]) -> Recipe:
     if not (callable(recipe) and hasattr(recipe, "__name__")):
         raise InputError(f"recipe: expected a name, a file or a function, not {recipe!r:.80}")
     return make_recipe(recipe.__name__, recipe)
-
-
-def silent(_: Any) -> None:
-    """Report nothing."""
-
-
-def never() -> bool:
-    """Never stop."""
-    return False
 
 
 def train_settings(

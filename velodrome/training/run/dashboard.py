@@ -20,6 +20,15 @@ _SHOWN = ("agreement", "entropy", "approx_kl", "clip_fraction", "explained_varia
 _RETURN = "rollout_return"  # reported only when an episode has ended; the last one is shown until then
 
 
+def silent(_: Any) -> None:
+    """Report nothing."""
+
+
+def never() -> bool:
+    """Never stop."""
+    return False
+
+
 @contextmanager
 def announced(say: Callable[[str], None], text: str) -> Iterator[None]:
     """Say the text if it takes more than two seconds."""
