@@ -30,12 +30,12 @@ def recorded(folder: Path, lines: list[str] | None = None, **profiler: object) -
     return result
 
 
-THREE = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 3, "with_stack": True}
+THREE = {"wait_steps": 0, "warmup_steps": 1, "active_steps": 3}
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
-    """A run whose profiler recorded 3 epochs, with stacks; it evaluates after every second one."""
+    """A run whose profiler recorded 3 epochs; it evaluates after every second one."""
     more = {"evaluator__evaluate_local": True, "evaluator__epoch_interval": 2, "trainer__checkpoint_interval": 1}
     return trained(tmp_path_factory.mktemp("three"), **more, **profiler_keys(**THREE))
 

@@ -130,7 +130,6 @@ class ProfilerSettings(Settings):
     active_steps: int = Field(2, ge=1, description="epochs recorded")
     record_shapes: bool = Field(False, description="record the shapes of operator inputs")
     profile_memory: bool = Field(False, description="record what operators allocate and free")
-    with_stack: bool = Field(False, description="record the Python lines that called them; slow")
 
 
 class TrainerSettings(Settings):

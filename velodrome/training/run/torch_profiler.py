@@ -146,7 +146,6 @@ class Tracer:
             on_trace_ready=self._keep,
             record_shapes=settings.record_shapes,
             profile_memory=settings.profile_memory,
-            with_stack=settings.with_stack,
         )
         started.start()
         return started
