@@ -18,7 +18,7 @@ import pytest
 from tests.support.patience import DEADLINE_S
 from tests.support.seed_003 import SEED, THINKY
 from velodrome.cli.main import main
-from velodrome.training.reports.torch_trace import read_torch_trace
+from velodrome.training.torch_trace import read_torch_trace
 from velodrome.training.verbs.train import Interrupt
 
 ROOT = Path(__file__).parent.parent.parent

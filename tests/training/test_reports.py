@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from velodrome.cli.main import main
-from velodrome.training.reports.profile_text import run_report
-from velodrome.training.reports.run_profile import read_run
+from velodrome.training.run_profile import read_run, run_report
 
 BASE_NS = 1_790_000_000_000_000_000
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.small_run import small, trained
 from velodrome.training.loop import TrainingResult, run_training
-from velodrome.training.reports.run_profile import read_run
-from velodrome.training.reports.torch_trace import read_torch_trace
 from velodrome.training.run.train_folder import run_folder
+from velodrome.training.run_profile import read_run
+from velodrome.training.torch_trace import read_torch_trace
 
 
 def profiler_keys(**values: object) -> dict[str, object]:

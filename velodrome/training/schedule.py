@@ -179,7 +179,3 @@ def _lstm_notes(wanted: int, agents: int, full: int) -> Iterator[str]:
     if segment < wanted:
         enough = f"trainer.batch_size={wanted * agents} would allow {wanted}"
         yield f"trainer.bptt_horizon={wanted}: a gradient reaches back {segment}, the steps of a rollout; {enough}"
-    whole, rest = divmod(full, segment)
-    if rest:
-        parts = f"{whole} x {segment} and a rest of {rest}"
-        yield f"trainer.bptt_horizon={wanted}: the {full} steps of a rollout are cut into {parts}"

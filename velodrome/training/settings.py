@@ -99,7 +99,7 @@ class ActionSupervisedAndCriticConfig(LossSettings):
         path = "velodrome.training.losses.supervised:Supervised"
         yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_forced=self.teacher_forced)
         if self.kickstart_coef > 0:
-            path = "velodrome.training.losses.kickstart:Kickstart"
+            path = "velodrome.training.losses.supervised:Kickstart"
             until = start + self.kickstart_steps if self.kickstart_steps else total
             yield LossTerm("kickstart", path, self, start, until, needs_teacher=True)
 
