@@ -33,8 +33,8 @@ _NOTHING: Any = nullcontext()
 def shares(account: TimeAccount) -> Json:
     """Of the time of rollouts and updates, by part."""
     spent = account.whole
-    total = spent.sum_s("rollout") + spent.sum_s("update")
-    parts = {name: spent.sum_s(name) / total for name in spent.parts if name.count("/") == 1}
+    total = spent["rollout"].sum + spent["update"].sum
+    parts = {name: times.sum / total for name, times in spent.items() if name.count("/") == 1}
     return {"parts": parts, "outside": 1 - sum(parts.get(name, 0.0) for name in INSIDE)}
 
 
