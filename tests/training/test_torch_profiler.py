@@ -124,7 +124,7 @@ def test_a_trace_that_cannot_be_written_is_reported_and_the_run_continues(tmp_pa
     folder, lines = run_folder(settings), list[str]()
 
     def stand_in_its_way() -> bool:
-        (folder / "profiler_trace.new.json").mkdir(exist_ok=True)
+        (folder / "profiler_trace_0.json").mkdir(exist_ok=True)
         return False
 
     result = run_training(settings, lines.append, stop=stand_in_its_way)
