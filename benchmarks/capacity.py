@@ -20,8 +20,8 @@ import orjson
 
 from benchmarks.commands import VELO
 from benchmarks.summary import Json, table
-from velodrome.profiling.attempts import Stage
-from velodrome.profiling.prediction import Capacity, run_time
+from velodrome.profiling.prediction import Capacity, Demand, run_time
+from velodrome.profiling.stages import HERE
 
 LATENCIES_S = (1.0, 10.0, 60.0, 300.0)  # of a rollout: waiting for the model
 PER_WORKER = (16, 64, 256)  # rollouts in flight
@@ -33,14 +33,10 @@ _MOST_WORKERS = 1 << 16
 
 def rate(workers: int, in_flight: int, latency_s: float, driver_s: float, worker_s: float) -> float:
     """Rollouts per second of so many workers, each with so many in flight."""
-    steps = [
-        (Stage("send", held_s=driver_s / 2),),
-        (Stage("rollout", wait_s=latency_s, held_s=worker_s, where=WORKER),),
-        (Stage("receive", held_s=driver_s / 2),),
-    ]
+    demand = Demand(driver_s + latency_s + worker_s, cpu_s={HERE: driver_s, WORKER: worker_s})
     slots = workers * in_flight
     count = 20 * slots
-    return count / run_time([steps], Capacity(slots, processes={WORKER: workers}), count)[0]
+    return count / run_time(demand, Capacity(slots, processes={WORKER: workers}), count)[0]
 
 
 def most_workers(in_flight: int, latency_s: float, driver_s: float, worker_s: float) -> int:

@@ -1,4 +1,4 @@
-"""What follows one rollout, into every call that is made for it: the id of its trace and its seed.
+"""What follows one rollout into every call that is made for it: the id of its trace, its seed, its recording.
 
 The context that is open is ambient (a context variable), so a client deep inside a rollout can send both without being
 handed anything; tasks inherit it. To servers they travel as headers: W3C's `traceparent`, and `x-velodrome-seed`. The
@@ -31,16 +31,17 @@ class RolloutContext:
     """One rollout, open while it is entered. A header that is not valid is as good as none.
 
     A server passes on the trace it was sent as it came: servers export no spans, so the caller's own span stays the
-    parent of what is below. `sampled` says that the spans of the trace are kept.
+    parent of what is below. `sampled` says that the spans of the trace are kept. `recording` is for recorded models.
     """
 
-    __slots__ = ("_calls", "_sampled", "_token", "_trace", "seed")
+    __slots__ = ("_calls", "_sampled", "_token", "_trace", "recording", "seed")
 
     def __init__(self, *, trace: str | None = None, seed: str | None = None, sampled: bool = False) -> None:
         self._trace = None if trace is None else _known(trace)
         self._sampled = sampled
         self.seed = seed if seed is not None and _SEED.fullmatch(seed) else None
         self._calls: dict[str, int] = {}
+        self.recording: Any = None
 
     @property
     def trace(self) -> str:

@@ -33,48 +33,48 @@ _NOTHING: Any = nullcontext()
 def shares(account: TimeAccount) -> Json:
     """Of the time of rollouts and updates, by part."""
     spent = account.whole
-    total = spent.sum_s("rollout") + spent.sum_s("update")
-    parts = {name: spent.sum_s(name) / total for name in spent.parts if name.count("/") == 1}
+    total = spent["rollout"].sum + spent["update"].sum
+    parts = {name: times.sum / total for name, times in spent.items() if name.count("/") == 1}
     return {"parts": parts, "outside": 1 - sum(parts.get(name, 0.0) for name in INSIDE)}
 
 
 def spans_cost(run: Session, seconds: float) -> float:
     """The share of its speed that a run loses to its spans: blocks of epochs with and without, in turns."""
-    timer, used = run.timer, [0.0, 0.0]
+    part, used = run.tracer.part, [0.0, 0.0]
     began = time.process_time()
     ours.epoch(run)
     block = max(1, round(0.03 / (time.process_time() - began)))
     turn = 0
     while sum(used) < seconds or turn % 4:
         plain = turn % 4 in (1, 2)  # on, off, off, on: what drifts falls on both
-        run.timer = (lambda name: _NOTHING) if plain else timer  # type: ignore[assignment]
+        run.tracer.part = (lambda name: _NOTHING) if plain else part  # type: ignore[method-assign]
         began = time.process_time()
         for _ in range(block):
             ours.epoch(run)
         used[plain] += time.process_time() - began
         turn += 1
-    run.timer = timer
+    run.tracer.part = part  # type: ignore[method-assign]
     return used[0] / used[1] - 1
 
 
 def spans_alone(run: Session) -> float:
     """Seconds that the spans of one epoch and their account take, with nothing inside them."""
-    timer, names = run.timer, []
+    part, names = run.tracer.part, []
 
     def heard(name: str) -> Any:
         names.append(name)
-        return timer(name)
+        return part(name)
 
-    run.timer = heard  # type: ignore[assignment]
+    run.tracer.part = heard  # type: ignore[method-assign]
     ours.epoch(run)
-    run.timer = timer
+    run.tracer.part = part  # type: ignore[method-assign]
     costs = []
     for _ in range(50):
         account = TimeAccount()
         began = time.process_time()
         with root("rollout") as rollout:
             for name in names:
-                with timer(name):
+                with part(name):
                     pass
         with root("update") as update:
             pass

@@ -18,7 +18,7 @@ import pytest
 from tests.support.patience import DEADLINE_S
 from tests.support.seed_003 import SEED, THINKY
 from velodrome.cli.main import main
-from velodrome.training.reports.torch_trace import read_torch_trace
+from velodrome.training.torch_trace import read_torch_trace
 from velodrome.training.verbs.train import Interrupt
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,12 +65,8 @@ def test_a_dry_run_prints_the_settings_what_was_changed_what_will_be_done_and_th
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (
-            ["cartpole", "--dry-rum", "--seed=3", "--json", "x", "trainer.bach_size=3"],
-            ['did you mean "--dry-run"?', "seed=…", "'x'", '"trainer.bach_size"; did you mean'],
-        ),
-        (["--list", "--dry-rum"], ['"--dry-run"']),
-        (["cartpole", "--help", "--dry-rum"], ['"--dry-run"']),
+        (["cartpole", "x", "trainer.bach_size=3"], ["'x'", '"trainer.bach_size"; did you mean']),
+        (["cartpole", "--dry-rum", "--seed=3"], ['did you mean "--dry-run"?', "--seed"]),
         (["cartpole", f"trainer.total_timesteps={'9' * 30}", "--dry-run", "--json"], ["trainer.total_timesteps: "]),
         ([], ["--list"]),
         (["cartpol"], ['"cartpole"']),

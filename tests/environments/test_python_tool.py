@@ -11,7 +11,7 @@ import pytest
 from tests.resources_servers.playing import Json, closing, example_tasks, opened, rewards, says, score
 from velodrome.environments.python_tool.app import PythonTool
 from velodrome.environments.python_tool.session import read_reply
-from velodrome.resources_servers.answer import last_words, plain_words
+from velodrome.resources_servers.answers import last_words, plain_words
 
 pytestmark = pytest.mark.slow
 TASKS = example_tasks("python_tool")

@@ -96,13 +96,6 @@ def test_the_whole_object_has_the_shape_that_everything_else_reads():
     assert list(report["verdict"]) == ["bound", "what", "part", "rollouts_per_s", "evidence", "advice", "paragraph"]
 
 
-def test_nothing_at_all_is_a_profile_too():
-    report = profiled([])
-    assert (report["rollouts"], report["rollouts_per_s"], report["slowest"], report["tools"]) == (0, 0.0, [], [])
-    assert (report["verdict"]["bound"], report["verdict"]["advice"]) == ("unknown", [])
-    assert orjson.loads(orjson.dumps(report))["series"]["at_s"] == []
-
-
 PARTS = st.fixed_dictionaries(
     {f"{name}_s": st.integers(0, 10**7).map(lambda us: us / 1e6) for name in ("queue", "model", "tools", "verify")},
     optional={f"{name}_s": st.integers(0, 10**6).map(lambda us: us / 1e6) for name in ("session", "backoff")},
@@ -178,15 +171,6 @@ def test_the_slowest_rollouts_are_told_with_their_line_and_tree():
     assert slowest[0] == {**slow, "tree": row()["meta"]["timing"]["tree"]}
 
 
-def test_retries_and_rate_limits_are_counted_in_rollouts_and_in_failures():
-    result = Profile()
-    result.add(RowFacts(row(retries=3, rate_limited=2, backoff_s=0.001, total_s=0.8152)))
-    failure = {"key": "9/0", "finished_at": START, "timing": {"total_s": 0.5, "retries": 5, "rate_limited": 5}}
-    result.add(RowFacts(failure, failed=True))
-    report = result.report()
-    assert (report["load"]["retries"], report["load"]["rate_limited"], report["failed"]) == (8, 7, 1)
-
-
 def test_a_rollout_that_failed_and_was_kept_later_has_not_failed_and_several_files_are_one(tmp_path: Path):
     failures = [{"key": key, "finished_at": START, "timing": {"total_s": 0.5}} for key in ("0/0", "x/0", "x/0")]
     write(tmp_path / "a.failures.jsonl", [*failures, [1], {"key": 5}, {"timing": {}}, b"{torn"])
@@ -221,15 +205,6 @@ def test_active_time_is_that_of_the_metrics_whatever_failed(tmp_path: Path):
     report, (flat, _) = read_profile(path), read_metrics(path)
     assert report["active_s"] == pytest.approx(30 * 0.8142) == flat["throughput/active_s"]
     assert report["rollouts_per_s"] == pytest.approx(flat["throughput/samples_per_s"])
-
-
-def test_the_mark_is_on_what_the_verdict_names_and_nowhere_while_that_is_not_known():
-    def marks(told: Json) -> list[str]:
-        return [line["part"] for line in told["tree"] if line["bottleneck"]]
-
-    known, few = profiled(steady(100), CONFIG), profiled(steady(19), CONFIG)
-    assert (known["verdict"]["part"], marks(known)) == ("model", ["model"])
-    assert (few["verdict"]["bound"], marks(few)) == ("unknown", [])
 
 
 def test_lines_that_are_no_rollouts_and_rollouts_without_times_are_named_and_count_nowhere(tmp_path: Path):
@@ -336,7 +311,7 @@ def test_a_series_has_at_most_so_many_points_and_loses_no_rollout(ends: list[flo
 def sampled(count: int) -> RunSample:
     sample = RunSample()
     for number in range(count):
-        sample.add(RecordedAttempt(float(number), RowTimes({"total_s": 1.0}), True, 3))
+        sample.add(RecordedAttempt(float(number), RowTimes({"total_s": 1.0}), True))
     return sample
 
 

@@ -33,8 +33,8 @@ from tests.support.planted_runs import (
     verdict,
     waiting,
 )
+from velodrome.profiling.case import ms
 from velodrome.profiling.config_blocks import UNKNOWN, Block, Blocks, find_blocks
-from velodrome.profiling.phrases import ms
 from velodrome.profiling.profile import Profile
 from velodrome.profiling.sample import FEWEST
 from velodrome.records.facts import RowFacts
@@ -315,9 +315,6 @@ CASES = {
     "a model with strength to spare": Case(
         lambda: sharing_model(100.0), "concurrency", says=("took no longer with 16 calls in flight",)
     ),
-    "times that vary much, and more slots than the first window has rollouts": Case(
-        planted(long_tailed(), slots=128, count=1280), "concurrency", "model"
-    ),
     "a model that gets somewhat slower": Case(
         planted(by_load(0.045), stagger_s=0.02),
         "concurrency",
@@ -344,9 +341,6 @@ CASES = {
     "a model's server that needs all of its process": Case(planted(busy_model_server), "server"),
     "CPU of the collector itself, its model behind HTTP": Case(
         planted(BEHIND_HTTP, count=2000, cpu=0.97), "event_loop", "other", {"+num_workers=2": None}, of={}
-    ),
-    "CPU of two workers": Case(
-        planted(BEHIND_HTTP, count=2000, cpu=0.97, workers=2), "event_loop", "other", {"+num_workers=4": None}, of={}
     ),
     "no sample of the CPU": Case(
         planted(QUICK, count=3000, cpu=None, lag_s=None), "concurrency", not_says=("CPU", "Python")
@@ -458,9 +452,6 @@ CASES = {
         {f"{MATH}num_workers=2": None},
         ("the process of math needed 95% of a core", "give it to velo run."),
     ),
-    "the busiest of two servers": Case(
-        planted(served(85, agent=90)), "server", None, {"++agent.responses_api_agents.simple_agent.num_workers=2": None}
-    ),
     "a server of two processes": Case(
         planted(served(85, pids=2)),
         "server",
@@ -504,43 +495,33 @@ def test_a_prediction_is_the_observed_throughput_times_the_gain():
         assert advice["predicted_rollouts_per_s"] == pytest.approx(advice["gain"] * result["rollouts_per_s"])
 
 
-@pytest.mark.parametrize(
-    ("cores", "settings", "override"),
-    [
-        (3, {"verify_processes": 2}, f"{JUDGED}verify_processes=3"),
-        (64, {"verify_processes": 2}, f"{JUDGED}verify_processes=4"),
-        (1, {}, DEFER),
-    ],
-)
-def test_no_more_verify_processes_are_advised_than_cores_and_nothing_is_promised(
-    monkeypatch: pytest.MonkeyPatch, cores: int, settings: Json, override: str
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    rows = run(LIBRARY, slots=8 if cores == 1 else 16)
-    result = verdict(rows, config(environment=settings, implementation="math_with_judge"))
-    advice = [(each["override"], each["gain"]) for each in result["advice"]]
-    assert (result["bound"], advice) == ("verify_cpu", [(override, None)])
-    waited_for = "the one place" if cores == 1 else "one of 2 places"
-    assert f"350 ms of it waiting for {waited_for} (verify_processes)" in result["evidence"][0]
-
-
-@pytest.mark.parametrize(
-    ("cores", "name", "bound", "override"),
-    [
-        (4, "verify", "verify_cpu", f"{MATH}worker_processes=4"),
-        (2, "verify", "verify_cpu", DEFER),
-        (2, "tool:solve", "tool", ""),
-    ],
-)
-def test_a_wait_for_a_worker_process_is_named_and_its_cpu_is_not_this_interpreters(
-    monkeypatch: pytest.MonkeyPatch, cores: int, name: str, bound: str, override: str
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+def in_workers(name: str) -> Made:
     wait = node("limit:workers", 0.1, 0.35, worker_processes=2)
-    rows = run(always(0.5, node("model", 0.0, 0.1), node(name, 0.1, 0.4, [wait], worker_cpu_us=50_000)))
-    result = verdict(rows)
-    assert (result["bound"], [each["override"] for each in result["advice"]]) == (bound, [override])
-    assert "350 ms of it waiting for one of 2 places (worker_processes)" in result["evidence"][0]
+    return always(0.5, node("model", 0.0, 0.1), node(name, 0.1, 0.4, [wait], worker_cpu_us=50_000))
+
+
+@pytest.mark.parametrize(
+    ("cores", "made", "processes", "bound", "override"),
+    [
+        (3, LIBRARY, 2, "verify_cpu", f"{JUDGED}verify_processes=3"),
+        (64, LIBRARY, 2, "verify_cpu", f"{JUDGED}verify_processes=4"),
+        (1, LIBRARY, None, "verify_cpu", DEFER),
+        (4, in_workers("verify"), 2, "verify_cpu", f"{JUDGED}worker_processes=4"),
+        (2, in_workers("verify"), 2, "verify_cpu", DEFER),
+        (2, in_workers("tool:solve"), 2, "tool", ""),
+    ],
+)
+def test_no_more_processes_are_advised_than_cores_and_nothing_is_promised(
+    monkeypatch: pytest.MonkeyPatch, cores: int, made: Made, processes: int | None, bound: str, override: str
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    settings = {"verify_processes": processes} if processes and made is LIBRARY else {}
+    result = verdict(run(made, slots=8 if cores == 1 else 16), config(None, settings, "math_with_judge"))
+    advice = [(each["override"], each["gain"]) for each in result["advice"]]
+    assert (result["bound"], advice) == (bound, [(override, None)])
+    setting = "verify_processes" if made is LIBRARY else "worker_processes"
+    waited_for = "one of 2 places" if processes else "the one place"
+    assert f"350 ms of it waiting for {waited_for} ({setting})" in result["evidence"][0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.resources_servers.playing import says, score
-from velodrome.resources_servers.answer import last_number, same, value_of
+from velodrome.resources_servers.answers import last_number, same, value_of
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.calculator.arithmetic import FUNCTIONS
 

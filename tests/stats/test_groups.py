@@ -147,13 +147,6 @@ def test_rates_are_over_the_tasks_that_have_k_scored_rollouts(tmp_path: Path):
     assert result["notes"] == ["no task has 9 scored rollouts; the most is 3"]
 
 
-def test_the_reward_from_which_a_rollout_passes_can_be_set(tmp_path: Path):
-    rows = [scored("a/0", 0.6), scored("a/1", 0.4)]
-    result = grouped(tmp_path, rows, pass_at=0.5)
-    assert result["run"]["rates"]["pass@1"]["value"] == result["metrics"]["pass@1"] == 0.5
-    assert grouped(tmp_path, rows)["run"]["rates"]["pass@1"]["value"] == 0.0
-
-
 def test_answers_are_the_same_but_for_case_spaces_and_a_full_stop():
     for one, other, same in (
         ({"extracted_answer": "Paris"}, {"extracted_answer": " PARIS. "}, True),
@@ -196,12 +189,6 @@ def test_shards_are_one_run_and_a_key_in_two_of_them_counts_once(tmp_path: Path)
     result = read_groups([one, two])
     assert result["run"] == grouped(tmp_path, [*first, *rows[12:]])["run"]
     assert result["notes"][0].startswith(f"{two}: 6 of its 14 rollouts have keys that an earlier file has")
-
-
-def test_a_key_that_failed_in_one_shard_and_was_kept_in_another_has_not_failed(tmp_path: Path):
-    one = write(tmp_path / "one.jsonl", [scored("a/0")], [{"key": "b/0"}, {"key": "c/0"}])
-    two = write(tmp_path / "two.jsonl", [scored("b/0")], [{"key": "c/0"}, {"key": "d/0"}])
-    assert read_groups([one, two])["metrics"]["rollouts/failed"] == 2
 
 
 def test_hostile_values_name_groups_that_can_be_printed(tmp_path: Path):

@@ -12,11 +12,8 @@ from tests.support.simulated import (
     NUMBERS,
     ROWS,
     SHARES,
-    Sample,
     coverage,
     number,
-    paired_number,
-    paired_share,
 )
 from velodrome.stats.intervals import FEWEST, FEWEST_NUMBERS, mean_interval, paired_interval, student, unpaired_interval
 
@@ -110,20 +107,6 @@ def test_intervals_of_shares_rates_and_their_differences_hold_the_truth_as_often
 @pytest.mark.parametrize(("tasks", "rounds"), [(20, 300), (100, 150)])
 def test_intervals_of_numbers_and_their_differences_hold_the_truth_as_often_as_they_say(tasks: int, rounds: int):
     held = pooled(rounds, *(lambda draw, one=one: one(draw, tasks) for name, one in ROWS.items() if name not in SHARES))
-    assert 0.93 <= held <= 0.97
-
-
-def test_two_runs_of_one_model_are_called_different_as_rarely_as_the_level_says():
-    def same(tasks: int, repeats: int) -> list[object]:
-        def shares(draw: np.random.Generator) -> Sample:
-            return paired_share(draw, tasks, repeats, same=True)
-
-        def numbers(draw: np.random.Generator) -> Sample:
-            return paired_number(draw, tasks, repeats, "exponential")
-
-        return [shares, numbers] if tasks >= FEWEST_NUMBERS else [shares]
-
-    held = pooled(300, *(one for tasks in (10, 30, 100) for repeats in (1, 4) for one in same(tasks, repeats)))
     assert 0.93 <= held <= 0.97
 
 

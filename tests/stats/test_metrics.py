@@ -13,7 +13,6 @@ from tests.support.planted import scored as row
 from tests.support.planted import write
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode, make_rollout
-from velodrome.records.zst import pack
 from velodrome.stats.group import MetricsSettings
 from velodrome.stats.groups import read_groups
 from velodrome.stats.metrics import Tally, failed_keys, read_metrics
@@ -160,15 +159,6 @@ def test_nan_and_infinity_are_in_no_mean_and_told_and_their_rows_are_kept(tmp_pa
     assert (result["reward"], result["score"], result["rollouts/kept"]) == (2 / 3, 0.5, 7)
     assert (result["pass@1"], result["pass@3"]) == (pytest.approx(2 / 3), 1.0)
     assert [note.partition(" are")[0] for note in notes] == ["reward: 3 of 7 numbers", "score: 2 of 6 numbers"]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
-def test_a_last_line_that_is_not_whole_is_told_plain_or_compressed(tmp_path: Path, suffix: str):
-    path = tmp_path / f"r{suffix}"
-    whole, torn = encode(row("a/0")), encode(row("b/0"))
-    path.write_bytes(whole + torn[:30] if suffix == ".jsonl" else pack(whole) + pack(torn)[:30])
-    result, notes = read_metrics(path)
-    assert (result["rollouts/kept"], [note.startswith(f"{path}:2: not whole") for note in notes]) == (1, [True])
 
 
 def test_only_keys_that_were_never_kept_have_failed(tmp_path: Path):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.planted import scored
 from velodrome.cli.main import main
+from velodrome.errors import InputError
 from velodrome.profiling.profile import read_profile
 from velodrome.records.rollout import encode
 from velodrome.stats.compare import compare
@@ -91,19 +92,18 @@ def test_a_thousand_sorted_tasks_are_judged_as_if_they_were_shuffled(tmp_path: P
     assert (reward["low"], reward["high"]) == (pytest.approx(0.4862, abs=1e-3), pytest.approx(0.5138, abs=1e-3))
 
 
-def test_too_many_groups_and_numbers_are_left_out_by_name(tmp_path: Path):
+def test_too_many_numbers_are_left_out_by_name_and_too_many_groups_are_refused(tmp_path: Path):
     rows = [scored(f"t{n}/0", kind=f"k{n % 40}", **{f"n{n}": 0.1 * n, "n": 1}) for n in range(MOST_FIELDS + 200)]
     seen = []
     for path in islice(orders(rows, tmp_path / "r.jsonl"), 2):
-        reading = read_run([path], MetricsSettings(by="kind"), most_cells=400)
-        groups = {name: group.summary([1]) for name, group in reading.groups.items()}
-        seen.append((reading.run.summary([1]), groups, reading.notes))
+        reading = read_run([path], MetricsSettings())
+        seen.append((reading.run.summary([1]), reading.notes))
+        with pytest.raises(InputError, match="by=kind: 40 groups and more are too many"):
+            read_run([path], MetricsSettings(by="kind"), most_cells=400)
     assert all(each == seen[0] for each in seen)
-    run, groups, notes = seen[0]
-    assert 1 < len(groups) < 40
-    assert sum(group["rollouts"] for group in groups.values()) == len(rows)
+    run, notes = seen[0]
     assert (len(run["fields"]), run["fields"]["reward"]["n"]) == (MOST_FIELDS, len(rows))
-    assert "more different numbers than are kept" in notes[1]
+    assert "more different numbers than are kept" in notes[0]
 
 
 def test_a_profile_and_its_verdict_do_not_depend_on_the_order_of_rows_or_of_files(tmp_path: Path):

@@ -68,10 +68,10 @@ def pass_at(draw: np.random.Generator, tasks: int, k: int, tries: int = 8) -> Sa
     return truth, mean_interval(rates.tolist(), [1] * tasks, LEVEL, share_of=(0.0, 1.0))
 
 
-def paired_share(draw: np.random.Generator, tasks: int, repeats: int, same: bool = False) -> Sample:
+def paired_share(draw: np.random.Generator, tasks: int, repeats: int) -> Sample:
     """The truth and the interval of the difference of two runs over the same tasks, rewards of 0 and 1."""
     before = draw.uniform(0.05, 0.95)
-    after = before if same else float(np.clip(before + draw.normal(0.0, 0.2), 0.05, 0.95))
+    after = float(np.clip(before + draw.normal(0.0, 0.2), 0.05, 0.95))
     gains = draw.binomial(repeats, np.full(tasks, after)) - draw.binomial(repeats, np.full(tasks, before))
     return after - before, paired_interval((gains / repeats).tolist(), LEVEL, furthest=1.0)
 

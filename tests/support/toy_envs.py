@@ -42,11 +42,7 @@ OBSERVATIONS: dict[str, Space[Any]] = {
 class Sampled(gymnasium.Env[Any, Any]):
     """Shows random observations for eight steps and pays for the first option, or for numbers near zero."""
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
-    def __init__(
-        self, observation: str = "vector", action: str = "discrete", mask: str = "", render_mode: str | None = None
-    ) -> None:
+    def __init__(self, observation: str = "vector", action: str = "discrete", mask: str = "") -> None:
         self.action_space = deepcopy(ACTIONS[action])
         self.observation_space = deepcopy(OBSERVATIONS[observation])  # its own random numbers
         self._inner = self.observation_space
@@ -56,7 +52,6 @@ class Sampled(gymnasium.Env[Any, Any]):
             self.observation_space = Dict(action_mask=MultiBinary(self._width), seen=self._inner)
         if mask == "method":
             self.action_masks = lambda: self._mask.astype(bool).tolist()
-        self.render_mode = render_mode
         self._done, self._length = 0, 8
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -92,17 +87,12 @@ class Sampled(gymnasium.Env[Any, Any]):
             mask[end - 1 - self.np_random.integers(size)] = True
         return mask.astype(np.int8)
 
-    def render(self) -> Any:
-        return np.full((2, 3, 3), self._done, np.uint8)
-
 
 class Working(Sampled):
     """Takes a while for each step: busy, or asleep."""
 
-    def __init__(
-        self, busy_s: float = 0.0, sleep_s: float = 0.0, says: bool = False, render_mode: str | None = None
-    ) -> None:
-        super().__init__(render_mode=render_mode)
+    def __init__(self, busy_s: float = 0.0, sleep_s: float = 0.0, says: bool = False) -> None:
+        super().__init__()
         self._busy_s = busy_s
         self._sleep_s = sleep_s
         self._says = says
@@ -120,7 +110,7 @@ class Working(Sampled):
 class Failing(Sampled):
     """Raises, or ends its process, in its third step; or is not made in any process but one."""
 
-    def __init__(self, how: str = "raise", but: int = 0, render_mode: str | None = None) -> None:
+    def __init__(self, how: str = "raise", but: int = 0) -> None:
         super().__init__()
         if how == "make" and os.getpid() != but:
             raise RuntimeError("not here")
@@ -137,7 +127,7 @@ class Failing(Sampled):
 class Forking(Sampled):
     """Starts a process, in any process but one, and leaves a file when it is closed."""
 
-    def __init__(self, folder: str, but: int, render_mode: str | None = None) -> None:
+    def __init__(self, folder: str, but: int) -> None:
         super().__init__()
         self._closed = Path(folder) / f"closed_{os.getpid()}"
         if os.getpid() != but and os.fork() == 0:
@@ -151,7 +141,7 @@ class Forking(Sampled):
 class Infinite(Sampled):
     """Shows, or pays, what is not a finite number."""
 
-    def __init__(self, pays: bool = False, render_mode: str | None = None) -> None:
+    def __init__(self, pays: bool = False) -> None:
         super().__init__()
         self._pays = pays
 
@@ -163,29 +153,16 @@ class Infinite(Sampled):
 class Noise(Sampled):
     """Images that nothing can compress, for long."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.observation_space = self._inner = Box(0, 255, (64, 64, 3), np.uint8)
         self._length = 2_800
 
 
-class Lamp(Sampled):
-    """A lamp that moves one place to the right in every step, drawn large; ends after twelve steps."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode=render_mode)
-        self._length = 12
-
-    def render(self) -> Any:
-        picture = np.zeros((300, 900, 3), np.uint8)
-        picture[100:200, 60 * self._done : 60 * self._done + 60] = (250, 180, 20 * self._done)
-        return picture
-
-
 class Many(Sampled):
     """Has more options than any network."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.action_space = Discrete(10**13)
 
@@ -217,5 +194,4 @@ gymnasium.register("toy/Failing-v0", Failing)
 gymnasium.register("toy/Forking-v0", Forking)
 gymnasium.register("toy/Infinite-v0", Infinite)
 gymnasium.register("toy/Noise-v0", Noise)
-gymnasium.register("toy/Lamp-v0", Lamp)
 gymnasium.register("toy/Many-v0", Many)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import pstats
-import re
 import sysconfig
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
 import pytest
 import uvloop
 
 from tests.support.patience import DEADLINE_S
 from velodrome.timing.calls import Calls, is_project
-from velodrome.timing.tables import Key, Row, Table, as_callgrind, as_pstat, as_text, from_json, merged
+from velodrome.timing.tables import Key, Row, Table, as_text
 
 PACKAGE = Path(__file__).parents[2] / "velodrome"
 
@@ -102,22 +98,6 @@ def test_a_coroutine_is_charged_its_own_cpu_and_counts_once_however_often_it_wai
     assert inner.cost.ttot == pytest.approx(verifier.inner_used_s, rel=0.3)
     assert verify.cost.tsub < 0.05 * verify.cost.ttot
     assert verify.children[inner.key].ncall == 20
-
-
-def test_threads_count_those_that_ran_before_the_start_too(calls: Calls):
-    verifier, go = Verifier(), threading.Event()
-    before = threading.Thread(target=lambda: (go.wait(DEADLINE_S), verifier.check()))
-    before.start()
-    calls.start()
-    after = threading.Thread(target=verifier.check)
-    after.start()
-    go.set()
-    before.join()
-    after.join()
-    calls.stop()
-
-    check = row_of(calls.table(), "Verifier.check")
-    assert (check.cost.ncall, check.cost.ttot) == (2, pytest.approx(verifier.used_s, rel=0.3))
 
 
 def test_reading_in_the_middle_of_a_call_changes_neither_its_count_nor_its_own_time(calls: Calls):
@@ -240,40 +220,4 @@ def test_the_text_has_the_columns_of_the_documentation_and_the_project_first():
     assert [line.split() for line in as_text(table).splitlines()[1:3]] == [
         ["main", "(b/app.py:1)", "1", "0.009755", "1234568", "1234568"],
         ["main", "(a/app.py:1)", "1", "0.009755", "123456.8", "123456.8"],
-    ]
-
-
-def test_tables_add_up_row_by_row_and_call_by_call():
-    sent = from_json(orjson.loads(orjson.dumps(made().as_json())))  # as it comes from another process
-    total = merged("cpu", [sent, made(ncall=6, machinery=False)])
-    verify, check = row_of(total, "Mine.verify"), row_of(total, "check")
-    assert (verify.cost.ncall, verify.cost.tsub, verify.cost.ttot, verify.cost.tavg) == (10, 1.0, 36.0, 3.6)
-    assert (check.cost.ncall, verify.children[check.key].ttot) == (10, 35.0)
-    assert row_of(total, "loads").cost.ncall == 8
-
-
-def test_the_pstat_file_is_read_by_the_standard_library(tmp_path: Path):
-    path = tmp_path / "mine.pstat"
-    path.write_bytes(as_pstat(made()))
-    out = io.StringIO()
-    stats = pstats.Stats(str(path), stream=out)
-    stats.sort_stats("cumulative").print_stats()
-    stats.print_callers("check")
-
-    assert stats.total_calls == 17  # type: ignore[attr-defined]
-    assert stats.total_tt == 18.0  # type: ignore[attr-defined]
-    assert re.search(r"4\s+0\.500\s+0\.125\s+18\.000\s+4\.500 /srv/env/app\.py:10\(Mine\.verify\)", out.getvalue())
-    assert re.search(r"app\.py:30\(check\)\s+<-\s+4\s+2\.000\s+17\.500\s+/srv/env/app\.py:10", out.getvalue())
-
-
-def test_the_callgrind_file_has_every_function_with_its_own_cost_and_its_calls():
-    head, *blocks = as_callgrind(made(), "mine").split("\n\n")
-    assert head.startswith("# callgrind format\nversion: 1\n")
-    assert {"positions: line", "events: ns", "summary: 18000000000"} <= set(head.splitlines())
-    own = ["fl=/srv/env/app.py", "fn=Mine.verify", "10 500000000"]
-    assert blocks[0].splitlines() == [*own, "cfl=/srv/env/app.py", "cfn=check", "calls=4 30", "10 17500000000"]
-    assert [block.splitlines()[1:3] for block in blocks[1:]] == [
-        ["fn=check", "30 2000000000"],
-        ["fn=loads", "299 15000000000"],
-        ["fn=builtins.sorted", "0 500000000"],
     ]

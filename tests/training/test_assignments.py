@@ -104,8 +104,6 @@ def test_what_would_lose_something_or_is_out_of_range_is_refused_in_one_line(nam
         ("value_coef", "supervised.value_coef or ppo.value_coef"),
         ("trainer.batch_size.more", "trainer.batch_size"),
         ("supervised_step", "supervised_steps"),
-        ("lr", "trainer.learning_rate"),  # names of stable-baselines3 and CleanRL
-        ("batch_size", "trainer.minibatch_size (agent steps per gradient) or trainer.batch_size"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest_at_any_depth(name: str, nearest: str):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.support.small_run import same, small, trained, weights
+from tests.support.small_run import small, trained
 from velodrome.checks import run_checks
 from velodrome.cli import check, metrics
 from velodrome.errors import InputError
@@ -24,7 +24,6 @@ from velodrome.training.envs.make import make_env
 from velodrome.training.loop import TrainingResult
 from velodrome.training.network.policy import Policy
 from velodrome.training.run.episodes import write_episodes
-from velodrome.training.run.film import MOST_BYTES, Film
 from velodrome.viewer.verbs import show, view
 
 Json = dict[str, Any]
@@ -52,7 +51,7 @@ def observations(episode: Json) -> NDArray[Any]:
 def pictures(episode: Json) -> list[list[str]]:
     """Every frame as whole rows, by what docs say."""
     result: list[list[str]] = []
-    for frame in episode["frames"]:
+    for frame in episode.get("frames", ()):
         if isinstance(frame, dict):
             width, cells = len(result[-1][0]), list("".join(result[-1]))
             for at, letter in zip(frame["at"], frame["put"], strict=True):
@@ -62,11 +61,7 @@ def pictures(episode: Json) -> list[list[str]]:
     return result
 
 
-@pytest.mark.parametrize(
-    "more",
-    [HUB, CARTPOLE],
-    ids=["hub", "cartpole"],
-)
+@pytest.mark.parametrize("more", [HUB, CARTPOLE], ids=["hub", "cartpole"])
 def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[str, str]):
     values = {name: value for name, value in more.items() if name != "supervised__steps"}
     played = {"trainer__total_timesteps": "256", "supervised__steps": "0", "output__episodes": "3", **values}
@@ -76,14 +71,15 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
     for row in rows:
         _, seed, place = row["id"].rsplit(".", 2)
         e, episode = int(place), row["episode"]
-        env = make_env(settings.env.model_copy(update={"num_envs": 3}), int(seed), pictures=True)
+        env = make_env(settings.env.model_copy(update={"num_envs": 3}), int(seed))
         agents = env.spec.agents
         mine = slice(e * agents, (e + 1) * agents)
         actions_N = np.zeros(env.spec.total, np.int64)
         seen, shown, paid = [], [], []
         for actions in episode["actions"]:
             seen.append(env.obs[mine].copy())
-            shown.append([each.tobytes().decode() for each in env.letters(e)])
+            if (letters := env.letters(e)) is not None:
+                shown.append([each.tobytes().decode() for each in letters])
             actions_N[mine] = actions
             env.step(actions_N)
             paid.append(env.rewards[mine].tolist())
@@ -91,7 +87,8 @@ def test_a_line_is_enough_to_play_its_episode_again(tmp_path: Path, more: dict[s
         assert episode["ended"] == ("truncated" if env.truncations[mine].all() else "terminal")
         assert np.array_equal(observations(episode), np.stack([*seen, env.final_obs[mine]]))
         assert pictures(episode) == shown
-        assert set("".join(map("".join, shown))) <= set(episode["palette"])
+        assert bool(shown) == ("hub" in row["env"])
+        assert set("".join(map("".join, shown))) <= set(episode.get("palette", ()))
         assert episode["rewards"] == paid
         assert row["reward"] == pytest.approx(np.sum(paid, 0).mean())
         assert (row["length"], episode["returns"]) == (len(paid), pytest.approx(np.sum(paid, 0).tolist()))
@@ -199,50 +196,4 @@ def test_a_line_never_grows_longer_than_lines_may_be(tmp_path: Path):
     values = {"env__name": name, "output__episodes": "1", "policy__hidden": "4", "supervised__steps": "0"}
     (row,) = lines(trained(tmp_path, **values, trainer__total_timesteps="64"))
     assert row["episode"]["left_out"] == ["observations"]
-    assert (row["length"], len(row["episode"]["frames"])) == (2_800, 2_800)
-
-
-LAMP = {"env__name": "gymnasium:tests.support.toy_envs:toy/Lamp-v0", "supervised__steps": "0"}
-
-
-def pixels(address: str) -> NDArray[np.uint8]:
-    """A picture, read by somebody else's program."""
-    from io import BytesIO
-
-    from PIL import Image
-
-    head, _, data = address.partition(",")
-    assert head == "data:image/png;base64"
-    return np.asarray(Image.open(BytesIO(b64decode(data))))
-
-
-def test_an_environment_that_draws_itself_is_kept_in_its_own_pictures_and_no_weight_differs(
-    tmp_path: Path,
-):
-    filmed, plain = (ran(tmp_path / count, **LAMP, output__episodes=count) for count in ("3", "0"))
-    assert same(weights(filmed.folder), weights(plain.folder))
-    for row in lines(filmed):
-        film = row["episode"]["pictures"]
-        assert (film["every"], len(film["images"])) == (1, 12)
-        for at, image in enumerate(map(pixels, film["images"])):
-            assert image.shape == (100, 300, 3)  # a third of each side
-            assert image[50, 20 * at + 10].tolist() == [250, 180, 20 * at]
-            assert image[50, (20 * at + 30) % 300].tolist() == [0, 0, 0]
-
-
-def test_pictures_are_bounded_in_number_and_bytes_and_the_files_first_episodes_have_them(
-    tmp_path: Path,
-):
-    few = lines(ran(tmp_path / "few", **LAMP, output__episodes="3", output__episode_pictures="5"))
-    assert {(row["episode"]["pictures"]["every"], len(row["episode"]["pictures"]["images"])) for row in few} == {(4, 3)}
-    none = lines(ran(tmp_path / "none", **LAMP, output__episodes="3", output__episode_pictures="0"))
-    assert [row for row in none if "pictures" in row["episode"]] == []
-    assert "pictures" not in lines(ran(tmp_path / "hub", output__episodes="1"))[0]["episode"]
-    film = Film(100)
-    noise = np.random.default_rng(0)
-    for step in range(100):
-        if film.wants(step):
-            film.show(noise.integers(0, 255, (320, 320, 3), np.uint8))
-    kept = film.as_json()
-    assert kept is not None
-    assert 0 < sum(map(len, kept["images"])) <= MOST_BYTES
+    assert (row["length"], len(row["episode"]["actions"])) == (2_800, 2_800)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,17 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from numpy.typing import NDArray
 
 from tests.support.toy_envs import Sampled
 from velodrome.cli.main import main
 from velodrome.errors import InputError
 from velodrome.training.envs.gymnasium_env import make
 from velodrome.training.envs.interface import ActionSpace, Spec, VectorEnv
-from velodrome.training.envs.make import make_env
 from velodrome.training.settings import EnvSettings
 
 
 class Counting(gymnasium.Env[Any, Any]):
     """Shows how many steps were done; ends by itself on action 7, cut off after four steps; pays the step's number."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, image: tuple[int, ...] = (), render_mode: str | None = None, ragged: bool = False) -> None:
         self.action_space = Discrete(3, start=5)
@@ -50,9 +45,6 @@ class Counting(gymnasium.Env[Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {"left": np.zeros(4 - self.done)} if self.ragged else {}
-
-    def render(self) -> Any:
-        return np.full((2, 2, 3), self.done, np.uint8)
 
     def _seen(self) -> Any:
         shape = self.observation_space.shape
@@ -118,7 +110,7 @@ def registered() -> Iterator[None]:
 
 
 def made(name: str, num_envs: int = 2, **settings: Any) -> VectorEnv:
-    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings), pictures=True)
+    env = make(EnvSettings(name=f"gymnasium:{name}", num_envs=num_envs, **settings))
     env.reset(0)
     return env
 
@@ -179,18 +171,6 @@ def test_every_environment_has_a_seed_of_its_own_made_from_the_one_for_all() -> 
     assert np.array_equal(env.obs, [gymnasium.make("CartPole-v1").reset(seed=seed)[0] for seed in seeds])
 
 
-def test_letters_are_the_picture_it_renders_or_its_observation_as_bars() -> None:
-    env = made("Counting-v0")
-    step(env, 0, 0)
-    assert [env.palette[chr(letter)] for letter in env.letters(1).ravel()] == ["#000000"] * 4  # 2 x 2, nearly black
-    bars = made("Many-v0").letters(0)  # it cannot render; the observation is [0, -1]
-    white = bars == ord("-")
-    assert bars.shape == (32, 16)
-    assert white[:15].all()
-    assert white[17:, :8].all()
-    assert not white[17:25, 9:15].any()
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -218,13 +198,6 @@ def test_a_repeated_action_sums_its_rewards_and_ends_with_the_episode() -> None:
     assert env.ended().lengths.tolist() == [2, 2]
 
 
-def test_environments_that_nobody_looks_at_are_not_made_to_draw() -> None:
-    """LunarLander steps particles for its pictures: ten times the time."""
-    settings = EnvSettings(name="gymnasium:tests.support.toy_envs:toy/Sampled-v0", num_envs=1)
-    pictures = [make_env(settings, 0, pictures=wanted).picture(0) for wanted in (False, True)]
-    assert [each is None for each in pictures] == [True, False]
-
-
 def test_what_an_environment_prints_does_not_reach_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     few = ["trainer.total_timesteps=64", "trainer.batch_size=32", "trainer.minibatch_size=32", "env.num_envs=4"]
     quiet = ["evaluator.evaluate_local=False", "output.dashboard=False", f"output.train_dir={tmp_path}"]
@@ -232,55 +205,6 @@ def test_what_an_environment_prints_does_not_reach_the_result(tmp_path: Path, ca
     out, err = capsys.readouterr()
     assert json.loads(out)["finished"]
     assert "a step" in err
-
-
-STACKED = 3
-
-
-def showing(observation: str, **settings: Any) -> VectorEnv:
-    options = {"observation": observation}
-    return make_env(
-        EnvSettings(name="gymnasium:tests.support.toy_envs:toy/Sampled-v0", num_envs=2, options=options, **settings), 5
-    )
-
-
-def stacked(env: VectorEnv, frames: deque[NDArray[Any]]) -> NDArray[Any]:
-    """Channel after channel, or each part of a row after the same part of the frame before."""
-    spec = env.spec
-    if spec.layout == "planes":
-        return np.concatenate(list(frames))
-    parts, at = [], 0
-    for size in [int(np.prod(image)) for image in spec.images] + [None]:
-        end = None if size is None else at + size
-        parts += [frame[at:end] for frame in frames]
-        at = end or 0
-    return np.concatenate(parts)
-
-
-@pytest.mark.parametrize("observation", ["vector", "image", "floats", "dict", "tuple"])
-def test_the_last_observations_are_shown_together_and_none_of_another_episode(observation: str) -> None:
-    env, plain = showing(observation, frame_stack=STACKED), showing(observation)
-    frames = [deque([row.copy()] * STACKED, STACKED) for row in plain.obs]
-    random, ends = np.random.default_rng(0), 0
-    for _ in range(30):
-        for e in range(2):
-            np.testing.assert_array_equal(env.obs[e], stacked(plain, frames[e]))
-        actions = random.integers(0, 3, 2)
-        for each in (env, plain):
-            each.step(actions)
-        np.testing.assert_array_equal(env.rewards, plain.rewards)
-        for e in range(2):
-            if plain.terminals[e]:
-                ends += 1
-                frames[e].append(plain.final_obs[e].copy())
-                np.testing.assert_array_equal(env.final_obs[e], stacked(plain, frames[e]))
-                frames[e] = deque([plain.obs[e].copy()] * STACKED, STACKED)
-            else:
-                frames[e].append(plain.obs[e].copy())
-    assert ends == 6
-    assert env.spec.obs_shape == env.obs.shape[1:]
-    assert [image[0] for image in env.spec.images] == [STACKED * image[0] for image in plain.spec.images]
-    assert env.ended().lengths.tolist() == [8] * 6
 
 
 def test_an_environment_that_changes_the_working_directory_moves_no_file_of_the_run(

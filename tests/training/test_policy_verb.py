@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.small_run import Reference, trained
+from tests.support.small_run import trained
 from velodrome.cli.main import main
 
 
@@ -37,20 +37,3 @@ def test_a_run_is_shown_evaluated_and_exported(tmp_path: Path, capsys: pytest.Ca
 
     code, out, _ = typed(capsys, "export", run, "--which", "best", "-o", tmp_path / "p.onnx")
     assert (code, json.loads(out)["file"]) == (0, str(tmp_path / "p.onnx"))
-
-
-def test_a_mistake_is_one_line_and_exit_code_2(
-    tmp_path: Path, reference: Reference, capsys: pytest.CaptureFixture[str]
-):
-    folder = reference("mlp").folder
-    corrupt = tmp_path / "corrupt.onnx"
-    corrupt.write_bytes(b"\x08\x07nothing")
-    for words, meaning in (
-        (("nothing",), "'nothing' is not a verb of velo policy; use show, eval or export"),
-        (("eval", folder, "--env", "gymnasium:CartPole-v1"), "a policy for extractor_hub_10"),
-        (("eval", corrupt), "an exported policy"),
-    ):
-        code, out, err = typed(capsys, *words)
-        assert (code, out) == (2, "")
-        assert meaning in err.replace("\n      ", " "), err
-        assert err.count("velo:") == 1

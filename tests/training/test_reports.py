@@ -12,9 +12,7 @@ import orjson
 import pytest
 
 from velodrome.cli.main import main
-from velodrome.training.reports.profile_text import run_report
-from velodrome.training.reports.run_profile import read_run
-from velodrome.training.reports.torch_trace import read_torch_trace
+from velodrome.training.run_profile import read_run, run_report
 
 BASE_NS = 1_790_000_000_000_000_000
 
@@ -98,7 +96,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_speed_and_shares_of_time_are_of_what_was_timed_by_phase(tmp_path: Path):
     being_written = b'{"step": 3'
     run = read_run(run_folder(tmp_path / "first_12345678", LINES, being_written))
-    assert (run["run"], run["step"], run["epochs"], run["notes"]) == ("first_12345678", 260, 3, [])
+    assert (run["run"], run["step"], run["epochs"]) == ("first_12345678", 260, 3)
     rates = {"sps": 2000.0, "sps_median": 2000.0, "sps_slowest": 2000.0}
     assert run["phases"] == [
         {"phase": "supervised", "epochs": 2, "agent_steps": 200, "rollout_s": 0.06, "update_s": 0.04, **rates},
@@ -131,18 +129,6 @@ def test_where_the_time_went_is_by_part_over_the_epochs_that_have_parts(tmp_path
     of_ppo = run_report(run).partition("Where the time went: ppo, 1 epoch\n")[2].splitlines()
     shown = [line.split()[:2] for line in of_ppo if line.startswith("  ")]
     assert shown == [["part", "share"], ["update", "100.0%"], ["backward", "100.0%"]]  # what took no time is left out
-
-
-def test_a_folder_is_its_metrics_with_the_parts_of_the_newest_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = run_folder(tmp_path / "first_1", LINES)
-    for number in (2, 10):
-        trace_file(folder / f"profiler_trace_{number}.json", EVENTS)
-    newest = folder / "profiler_trace_10.json"
-    assert profiled(capsys, folder)["parts"] == {"file": str(newest), "parts": read_torch_trace(newest)["parts"]}
-    assert profiled(capsys, folder / "metrics.jsonl")["parts"] is None
-    newest.write_text("{}")
-    broken = read_run(folder)
-    assert (broken["epochs"], broken["parts"], len(broken["notes"])) == (3, None, 1)
 
 
 def test_the_report_of_a_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -178,14 +164,6 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, name: str, text: str, line: st
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     message = refused(capsys, path)
     assert (message.startswith(f"velo: {path}: {line}"), message.count("\n")) == (True, 1)
-
-
-def test_wrong_words_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert f"{tmp_path}: no metrics.jsonl" in refused(capsys, tmp_path)
-    folder = run_folder(tmp_path / "first_1", LINES)
-    assert f"{tmp_path}: a folder of 1 runs; give one of them" in refused(capsys, tmp_path)
-    assert "one training run or one PyTorch trace at a time" in refused(capsys, folder, folder)
-    assert "--html: pages are of rollouts" in refused(capsys, folder, "--html")
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_a_run_stopped_while_it_is_kickstarted_annealed_and_scaled_is_the_run_in
 
 
 def test_an_environment_without_a_state_is_brought_back_to_where_it_was_at_a_checkpoint_by_time(tmp_path: Path):
-    more: dict[str, object] = {"env__name": "gymnasium:Pendulum-v1", "supervised__steps": 0, "env__frame_stack": 2}
+    more: dict[str, object] = {"env__name": "gymnasium:Pendulum-v1", "supervised__steps": 0}
     more |= {"trainer__normalize_rewards": True, "policy__core": "lstm", "trainer__checkpoint_interval": 10}
     whole = trained(tmp_path / "whole", **more, trainer__checkpoint_seconds=0)
     epochs = iter(range(13))

@@ -82,7 +82,6 @@ def test_the_plan_counts_the_rollouts_that_the_schedule_gives():
         ({}, []),
         ({"supervised__steps": 1024}, ["no PPO phase"]),
         ({"policy__core": "lstm"}, ["trainer.batch_size=1024 would allow 16"]),
-        ({"policy__core": "lstm", "trainer__bptt_horizon": 3}, ["2 x 3 and a rest of 2"]),
         ({"supervised__kickstart_coef": 1, "supervised__kickstart_steps": 100}, ["ppo 612 -> 640"]),
     ],
 )

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velodrome.training.losses.supervised import SUPERVISED_STATS, annealed, supervised_loss
+from velodrome.training.losses import annealed
+from velodrome.training.losses.supervised import SUPERVISED_STATS, supervised_loss
 from velodrome.training.network.distributions import Categorical
 
 

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from velodrome.training.losses.ppo import PPO_STATS
 from velodrome.training.run.advice import advice
 from velodrome.training.run.dashboard import Dashboard
 from velodrome.training.run.time_account import TimeAccount, timing_table
-from velodrome.training.settings import RunSettings
+from velodrome.training.run.torch_profiler import Tracer
+from velodrome.training.settings import ProfilerSettings, RunSettings
 
 
 class Watch:
@@ -122,7 +124,7 @@ def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
     account, watch = TimeAccount(), Watch()
     account.add("supervised", 512, *epoch(watch))
     spent = account.add("ppo", 512, *epoch(watch, taught=False))
-    account.add_apart("evaluation", 100.0)
+    account.apart["evaluation"] = 100.0
     names = ("rollout", "update", f"rollout/{timed.STORE}", f"update/{timed.BACKWARD}")
     assert [spent[name] for name in names] == pytest.approx([0.00588, 0.01, 0.00166, 0.006])
     parts = account.as_json()["parts"]
@@ -143,7 +145,7 @@ def test_parts_and_remainder_are_the_total_and_a_phase_has_its_own_speed():
     ],
 )
 def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
-    monkeypatch: pytest.MonkeyPatch, device: str, profiled: bool, order: list[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, profiled: bool, order: list[str]
 ):
     events: list[str] = []
 
@@ -152,8 +154,8 @@ def test_a_profiled_run_waits_for_the_gpu_before_the_clock_of_a_part_stops(
         return float(len(events))
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("synchronized"))
-    timer = timed.PartTimer(torch.device(device), profiled=profiled)
-    with root(timed.ROLLOUT, clock) as rollout, timer(timed.STUDENT):
+    tracer = Tracer(ProfilerSettings(), tmp_path, torch.device(device), print, profiled=profiled)
+    with root(timed.ROLLOUT, clock) as rollout, tracer.part(timed.STUDENT):
         events.append("work")
     assert events == order
     assert [(each.name, each.seconds) for each in rollout.children] == [(timed.STUDENT, len(order) - 3.0)]
@@ -171,7 +173,7 @@ def test_advice_names_the_large_parts_and_their_settings_the_largest_first():
     backward, student = advice(account, RunSettings(), "cuda")
     assert (backward[:36], "ppo.update_epochs" in backward) == ("66% of the time is the backward pass", True)
     assert (student[:22], "env.num_envs" in student) == ("33% of the time is the", True)
-    account.add_apart("evaluation", 1.0)
+    account.apart["evaluation"] = 1.0
     assert "evaluator.epoch_interval" in advice(account, RunSettings(), "cuda")[0]
     with root(timed.UPDATE, watch) as update:
         spend(watch, timed.BACKWARD, 100_000.0)
@@ -191,19 +193,19 @@ class Terminal(io.StringIO):
         return [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
 
 
-STATS = {"loss": 0.123456, "rollout_return": 20.3, "episodes": 4, "agreement": 0.95, "entropy": 1.2, "approx_kl": 0.01}
+STATS = {"phase": "supervised", "sps": 19_692.3, "loss": 0.123456, "rollout_return": 20.3, "episodes": 4}
+STATS |= {"agreement": 0.95, "entropy": 1.2, "approx_kl": 0.01}
 
 
 def test_on_a_terminal_there_is_one_line_that_fits_and_other_lines_stay_above_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
-    account, watch, terminal = TimeAccount(), Watch(), Terminal()
+    watch, terminal = Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
     say = dashboard.above(lambda text: print(text, file=terminal))
     for step in (512, 1024, 1536):
-        account.add("supervised", 512, *epoch(watch))
         watch.now += 1.0
-        dashboard.show(step, "supervised", account, STATS)
+        dashboard.show({"step": step, **STATS})
         if step == 512:
             say("a line")
     assert terminal.shown() == ["a line", "supervised 1,536 of 10,000 steps (15%)  19,692 steps/s"]
@@ -215,13 +217,12 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds_and_the_last_retur
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("TERM", "dumb")
-    account, watch, terminal = TimeAccount(), Watch(), Terminal()
+    watch, terminal = Watch(), Terminal()
     dashboard = Dashboard(terminal, 10_000, clock=watch)
-    account.add("ppo", 512, *epoch(watch, taught=False))
     ends = ((512, {"rollout_return": 20.3, "episodes": 4}), (1024, {"episodes": 0}))
     for step, more in (*ends, (1536, {"rollout_return": -1234.5, "episodes": 1})):
         watch.now += 6.0
-        dashboard.show(step, "ppo", account, {**dict.fromkeys(PPO_STATS, 0.5), **more})
+        dashboard.show({"step": step, "phase": "ppo", "sps": 9.0, **dict.fromkeys(PPO_STATS, 0.5), **more})
         watch.now += 6.0 if step > 512 else 0.0  # the first is too early
     assert [line.split("steps/s  ")[1] for line in terminal.getvalue().splitlines()] == [
         f"loss 0.5  return in rollouts {last}  entropy 0.5  approx_kl 0.5  clip_fraction 0.5"

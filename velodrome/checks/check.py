@@ -8,7 +8,7 @@ the file of its family, add it to `CHECKS` there, and describe it under its name
 - `KindCheck`, if a row may have it in several forms: `kinds_of(row)` names them, and the message lists the commonest;
 - `Check`, for anything else, such as what several rows have in common.
 
-`severity` is the worst that it can report, which `velo check --list` shows.
+`severity` is the worst that it can report, which `velo check --list` shows; a `RowCheck` has it from its limits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.task_memory import TaskMemory
-from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.stats.first_names import FirstNames
 from velodrome.timing.figures import percent
@@ -147,11 +146,8 @@ class RowCheck(Check):
     error: ClassVar[float | None] = None  # the share from which it is an error
 
     def __init_subclass__(cls) -> None:
-        worst = "error" if cls.error is not None else "warning" if cls.warning is not None else cls.least
-        if hasattr(cls, "severity") and SEVERITIES.index(cls.severity) < SEVERITIES.index(worst):
-            raise InputError(
-                f'{cls.__name__}: severity is "{cls.severity}", but it can report "{worst}"; severity is the worst'
-            )
+        if "severity" not in cls.__dict__:
+            cls.severity = "error" if cls.error is not None else "warning" if cls.warning is not None else cls.least
 
     def true_of(self, one: RowFacts) -> bool:
         raise NotImplementedError
@@ -193,7 +189,7 @@ class KindCheck(RowCheck):
 
 
 class KeptValues:
-    """A number of each rollout, with its line, so that those beyond a bound that is known at the end can be named."""
+    """A number of each rollout with its line, to list at the end the rollouts beyond a bound."""
 
     def __init__(self) -> None:
         self._values, self._lines = array("d"), array("Q")
@@ -203,7 +199,7 @@ class KeptValues:
         self._lines.extend(lines)
 
     def outside(self, low: float, high: float) -> list[int]:
-        """The lines of those below `low` or above `high`."""
+        """The lines of the rollouts below `low` or above `high`."""
         if not self._lines:
             return []
         import numpy as np

@@ -12,7 +12,6 @@ _TOKEN_LIMITS = frozenset(("max_output_tokens", "max_tokens", "length", "token_l
 
 class EmptyAnswers(RowCheck):
     name = "empty-answers"
-    severity = "error"
     about = "the final answer is empty"
     advice = (
         "velo show prints how far they came; often max_output_tokens went into reasoning, or max_steps into tool calls"
@@ -26,7 +25,6 @@ class EmptyAnswers(RowCheck):
 
 class ErrorAnswers(RowCheck):
     name = "error-answers"
-    severity = "error"
     about = "the final answer is ERROR, FAILED or a traceback"
     advice = "an agent that crashes must raise, not answer; fix it and collect these again"
     of, says = "answers", "are the error of a program"
@@ -38,7 +36,6 @@ class ErrorAnswers(RowCheck):
 
 class Truncated(RowCheck):
     name = "truncated"
-    severity = "warning"
     about = "the token limit cut the answer off"
     advice = "raise max_output_tokens, or ask for shorter answers; a cut answer is scored as a wrong one"
     of, says = "answers", "are cut off by the token limit"
@@ -50,7 +47,6 @@ class Truncated(RowCheck):
 
 class OutOfSteps(RowCheck):
     name = "out-of-steps"
-    severity = "warning"
     about = "the agent's max_steps ended the rollout"
     advice = "raise max_steps in the agent's block, or see with velo show what the steps go into"
     says = "ended at max_steps"
@@ -62,7 +58,6 @@ class OutOfSteps(RowCheck):
 
 class Refusals(RowCheck):
     name = "refusals"
-    severity = "warning"
     about = "the model refuses"
     advice = "read a few with velo show: the tasks may ask for what the model must not do, or the prompt is off-putting"
     of, says = "answers", "begin like a refusal"
@@ -74,7 +69,6 @@ class Refusals(RowCheck):
 
 class Repetition(RowCheck):
     name = "repetition"
-    severity = "warning"
     about = "a text ends in one thing repeated over and over"
     advice = (
         "check the chat template and the sampling (temperature, repetition penalty); leave these out of training data"

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
-from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import FAILED
-from velodrome.records.task import hashed
 from velodrome.timing.report import clean
 
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
@@ -29,9 +27,6 @@ class Unreadable(Check):
         super().__init__(seen)
         self.torn = 0
         self.reason: tuple[bool, str] | None = None  # the first by name; of torn lines only if there are no others
-        self.gaps = self.gap_bytes = 0
-        self.gap_lines: list[int] = []
-        self.sizes: dict[int, int] = {}  # of the files they are in
 
     def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
         """A line nothing else could be read from."""
@@ -39,21 +34,7 @@ class Unreadable(Check):
         self.torn += torn
         self.hit_lines([line])
 
-    def damaged(self, line: int, size: int, *, file: int, of: int) -> None:
-        """Bytes that could not be decompressed; nobody knows how many lines were there."""
-        self.gaps += 1
-        self.gap_bytes += size
-        self.sizes[file] = of
-        if len(self.gap_lines) < at.EXAMPLES:
-            self.gap_lines.append(line)
-
     def findings(self) -> Iterator[Finding]:
-        if self.gaps:
-            share = self.gap_bytes / (sum(self.sizes.values()) or 1)
-            places = f"in {self.gaps:,} place{'s' if self.gaps > 1 else ''}"
-            lost = f"{part(self.gap_bytes, sum(self.sizes.values()), 'bytes')} cannot be decompressed, {places}"
-            message = f"{lost}; how many rollouts were there is not known"
-            yield self.finding("error", message, count=self.gaps, share=share, examples=self.gap_lines, lines=())
         if self.hits:
             lines = self.seen.rows + self.hits
             severity: Severity = "error"
@@ -66,7 +47,7 @@ class Unreadable(Check):
 
 class Schema(KindCheck):
     name = "schema"
-    severity = least = "error"
+    least = "error"
     about = "rows that lack a part of a rollout, or have it in another type"
     advice = "docs/rollouts.md names every field; velo import turns other formats into rollouts"
     of, says = "rows", "are not rollouts"
@@ -92,7 +73,7 @@ class DuplicateKeys(Check):
         self.places.extend([self.seen.line(one) for one in keyed])
 
     def end_file(self) -> None:
-        """Keys of other files may be the same: those are other runs."""
+        """Start a new file: the same key in another file is another run."""
         self.hit_lines(self._again())
         self.keys, self.places = array("q"), array("Q")
 
@@ -116,7 +97,6 @@ class DuplicateKeys(Check):
 
 class TokenCounts(RowCheck):
     name = "no-token-counts"
-    severity = "info"
     about = "rollouts whose tokens are not counted"
     advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
     says = "have no token counts"
@@ -127,7 +107,7 @@ class TokenCounts(RowCheck):
 
 class TokenIds(KindCheck):
     name = "no-token-ids"
-    severity = least = "warning"
+    least = "warning"
     about = "token ids or log-probabilities were asked for and did not come, or came for some turns only"
     advice = (
         "docs/models.md#token-ids says which server gives what, and what to set;"
@@ -158,46 +138,32 @@ class Failures(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.reasons: HashSample[str] = HashSample(at.MOST_FAILED)  # by a hash of the key
-        self.last: dict[int, int] = {}  # the line of its last failure, by the same hash
+        self.failed: dict[str, tuple[str, int]] = {}  # by key: a reason, and the line of the last failure
 
     def fail(self, failure: RowFacts) -> None:
         if failure.key is not None:
-            place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
-            self.reasons.put(place, min(self.reasons.get(place, reason), reason))
-            if self.seen.keeps_lines:
-                self.last[place] = FAILED + failure.line
+            reason = failure.error[:_LONGEST_REASON]
+            self.failed[failure.key] = min(self.failed.get(failure.key, (reason,))[0], reason), failure.line
 
     def add(self, batch: RowBatch) -> None:
-        if self.reasons:
+        if self.failed:
             for one in batch:
-                if one.key is not None:
-                    self.reasons.pop(hashed(one.key), None)
-
-    @property
-    def count(self) -> int:
-        """Keys that failed and are not kept; of very many, as many as the remembered ones stand for."""
-        return len(self.reasons) * self.reasons.each_of
+                self.failed.pop(one.key or "", None)
 
     def findings(self) -> Iterator[Finding]:
-        count = self.count
+        count = len(self.failed)
         if not count:
             return
         requested = self.seen.rows + count
         error = at.FAILED_ERROR if count >= at.FAILED_LEAST else None
         severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
-        counts: dict[str, int] = {}
-        shown: dict[str, str] = {}  # of reasons that differ in numbers alone, the first in the alphabet
-        for reason in self.reasons.values():
-            folded = _FOLDED.sub("…", reason)
-            counts[folded] = counts.get(folded, 0) + 1
-            shown[folded] = min(shown.get(folded, reason), reason)
-        top, times = min(counts.items(), key=lambda each: (-each[1], each[0]))
-        times *= self.reasons.each_of
-        about = "about " if self.reasons.each_of > 1 else ""
-        reason = clean(shown[top], longest=_LONGEST_REASON)
-        message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
-        lines = [line for place in self.reasons if (line := self.last.get(place))]
+        alike: dict[str, list[str]] = {}  # reasons that differ in numbers alone
+        for reason, _ in self.failed.values():
+            alike.setdefault(_FOLDED.sub("…", reason), []).append(reason)
+        top = min(alike, key=lambda folded: (-len(alike[folded]), folded))
+        reason = clean(min(alike[top]), longest=_LONGEST_REASON)
+        message = f"{part(count, requested, 'rollouts')} failed, most often ({len(alike[top]):,}): {reason}"
+        lines = [FAILED + line for _, line in self.failed.values() if line]
         yield self.finding(severity, message, count=count, share=count / requested, lines=lines)
 
 

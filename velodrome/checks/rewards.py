@@ -5,19 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KeptValues, KindCheck, RowBatch, RowCheck, Seen, Severity, part
 from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
-from velodrome.records.rollout import OWN_FIELDS
 from velodrome.records.task import hashed
-from velodrome.stats.first_names import FirstNames
 from velodrome.timing.percentiles import Quantiles
 
 _ROUNDING = 1e-12  # of the sum of squares; what differs by less differs by rounding alone
-_NO_KIND = frozenset((*OWN_FIELDS, "responses_create_params", "reward", "id", "task_id"))
 _LONGEST_NAME = 64
 
 
@@ -74,7 +71,7 @@ def _unscored(one: RowFacts) -> bool:
 
 class BadReward(KindCheck):
     name = "bad-reward"
-    severity = least = "error"
+    least = "error"
     about = "a reward is missing, NaN, infinite or not a number"
     advice = "fix verify and score the file again with velo verify; a trainer fed with these diverges or stops"
     of, says = "rewards", "are not usable numbers"
@@ -92,7 +89,7 @@ class BadReward(KindCheck):
 
 class NotFinite(KindCheck):
     name = "not-finite"
-    severity = least = "warning"
+    least = "warning"
     about = "a number at the top level of a row is NaN or infinite"
     advice = "fix what verify returns; JSON has no such number: other readers refuse the line, and means leave it out"
     of, says = "rows", "have NaN or infinite numbers"
@@ -151,48 +148,33 @@ class RewardOutliers(Check):
 class RewardLength(Check):
     name = "reward-length"
     severity = "warning"
-    about = "the reward goes with the length of what the model wrote, within a task or a kind of tasks"
+    about = "the reward goes with the length of what the model wrote, among the repeats of a task"
     advice = (
         "a policy trained on this learns the length; check what verify looks at, and max_output_tokens if short wins"
     )
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.all = Correlated()
         self.tasks: HashSample[Correlated] = HashSample(at.CORRELATION_TASKS)
-        self.kinds: FirstNames[dict[Any, Correlated]] = FirstNames(at.CORRELATION_KINDS, dict)
 
     def add(self, batch: RowBatch) -> None:
         for reward, one in zip(batch.rewards, batch.scored, strict=True):
-            length = sum(map(len, one.written))
-            self.all.add(length, reward)
             if one.task is not None and self.tasks.takes(place := hashed(one.task)):
                 if place not in self.tasks:
                     self.tasks.put(place, Correlated())
                 if place in self.tasks:
-                    self.tasks[place].add(length, reward)
-            for name, value in _kinds(one):
-                values = self.kinds.of(name)
-                if values is not None and len(values) <= at.CORRELATION_KINDS:  # with more values it is no kind
-                    values.setdefault(value, Correlated()).add(length, reward)
+                    self.tasks[place].add(sum(map(len, one.written)), reward)
 
     def findings(self) -> Iterator[Finding]:
-        """By the repeats of tasks if they can tell, else only if it is so in all and within every way to sort them."""
         r, n, telling = _within(self.tasks.values())
-        of = "of the same task"
-        if telling < at.CORRELATION_LEAST:
-            of = "of the same kind"
-            few = [list(kinds.values()) for kinds in self.kinds.values() if len(kinds) <= at.CORRELATION_KINDS]
-            ways = [[self.all], *(way for way in few if sum(each.n for each in way) >= at.CORRELATION_LEAST)]
-            r, n, telling = min(map(_within, ways), key=lambda each: (each[2] >= at.CORRELATION_LEAST, abs(each[0])))
         if abs(r) >= at.CORRELATION and telling >= at.CORRELATION_LEAST:
             which = "longer" if r > 0 else "shorter"
-            message = f"{which} outputs {of} get the higher rewards: r = {r:.2f} over {n:,} rollouts"
+            message = f"{which} outputs of the same task get the higher rewards: r = {r:.2f} over {n:,} rollouts"
             yield self.finding("warning", message, count=n, share=n / (self.seen.rows or 1), examples=(), lines=())
 
 
 class Correlated:
-    """Lengths (x) and rewards (y) of some rollouts, as sums."""
+    """Lengths (x) and rewards (y) of the repeats of a task, as sums."""
 
     __slots__ = ("high", "low", "n", "x", "xx", "xy", "y", "yy")
 
@@ -211,11 +193,11 @@ class Correlated:
         self.low, self.high = min(self.low, reward), max(self.high, reward)
 
 
-def _within(groups: Iterable[Correlated]) -> tuple[float, int, int]:
-    """The correlation within groups, over how many rollouts, and how many of these tell it beyond one of each group."""
+def _within(tasks: Iterable[Correlated]) -> tuple[float, int, int]:
+    """The correlation within tasks, over how many rollouts, and how many of these are beyond one per task."""
     lengths = rewards = both = 0.0
     n = telling = 0
-    for each in groups:
+    for each in tasks:
         if each.low >= each.high:  # one reward tells nothing
             continue
         spread = each.yy - each.y * each.y / each.n
@@ -227,21 +209,8 @@ def _within(groups: Iterable[Correlated]) -> tuple[float, int, int]:
     return (both / sqrt(lengths) / sqrt(rewards) if lengths > 0 and rewards > 0 else 0.0), n, telling
 
 
-def _kinds(one: RowFacts) -> Iterator[tuple[str, Any]]:
-    """What may tell kinds of tasks apart: the agent, which fields a task has, and those with a short value."""
-    own = [name for name in one.row if name not in _NO_KIND and name not in one.scored]
-    text = one.params.get("text")
-    shape = text.get("format") if type(text) is dict else None
-    yield "", (one.agent, tuple(sorted(own)), str(shape.get("type")) if type(shape) is dict else "")
-    for name in own:
-        value = one.row[name]
-        if type(value) in (bool, int) or (type(value) is str and len(value) <= _LONGEST_NAME):
-            yield name, value
-
-
 class Deferred(RowCheck):
     name = "deferred"
-    severity = "info"
     about = "rollouts that are not scored yet"
     advice = "velo verify scores them into a new file"
     says = "have no reward yet"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import velodrome.checks.final_answers as final_answers
@@ -64,12 +63,12 @@ class Checks:
 
     @property
     def failed(self) -> int:
-        self._settle()
-        return self._failures.count
+        self._read_waiting()
+        return len(self._failures.failed)
 
     def begin(self, file: str) -> None:
         """What follows is in another file; lines count from 1 again."""
-        self._settle()
+        self._read_waiting()
         if self._starts:
             self._keys.end_file()
         self.seen.before += self._line
@@ -85,21 +84,17 @@ class Checks:
         self._waiting.append(one)
         self._bytes += one.size
         if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
-            self._settle()
+            self._read_waiting()
 
     def fail(self, failure: RowFacts) -> None:
         self._failures.fail(failure)
 
-    def lost(self, lost: LostLine, file: Path | None = None) -> None:
-        """A line that could not be read; of damaged bytes `file` is where they are."""
+    def lost(self, lost: LostLine) -> None:
+        """A line that could not be read."""
         self._line = lost.number
-        line = self.seen.before + lost.number
-        if lost.damaged and file is not None:
-            self._unreadable.damaged(line, lost.damaged, file=len(self._starts), of=file.stat().st_size)
-        else:
-            self._unreadable.lost(line, lost.reason, torn=lost.torn)
+        self._unreadable.lost(self.seen.before + lost.number, lost.reason, torn=lost.torn)
 
-    def _settle(self) -> None:
+    def _read_waiting(self) -> None:
         if self._waiting:
             batch = RowBatch(self._waiting)
             for check in self._fed:
@@ -108,7 +103,7 @@ class Checks:
 
     def findings(self) -> list[Finding]:
         """Everything found so far, the worst first."""
-        self._settle()
+        self._read_waiting()
         findings = [finding for check in self._checks for finding in check.findings()]
         findings.sort(key=lambda each: -SEVERITIES.index(each.severity))
         return [self._placed(each) for each in findings]
@@ -145,7 +140,7 @@ def read_checks(path: Path, *more: Path, only: Collection[str] | None = None, ke
         checks.begin(str(each))
         for failure in read_failures(each):
             checks.fail(failure)
-        for facts in read_facts(each, partial(checks.lost, file=each)):
+        for facts in read_facts(each, checks.lost):
             checks.add(facts)
     return checks
 

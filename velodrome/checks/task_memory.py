@@ -52,7 +52,7 @@ class TaskRepeats:
 
 
 class HashSample(dict[int, T]):
-    """Values by a hash of 64 bits. Of more than `most` those with small hashes stay, in whatever order they come."""
+    """Values by a hash of 64 bits. Of more than `most` the smallest hashes stay, in any order of arrival."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class TaskMemory(HashSample[TaskRepeats]):
 
     def __init__(self, *, keeps_lines: bool = False) -> None:
         super().__init__(at.MOST_TASKS)
-        self.compared = True  # whether tasks are told apart by more than their id
+        self.compared = True  # whether the contents of tasks are compared, too
         self._keeps_lines = keeps_lines
         self._tasks, self._lines = array("Q"), array("Q")  # of each row: the hash of its task, and where it is
 

@@ -55,7 +55,6 @@ class FailingTools(Check):
 
 class UnknownTools(KindCheck):
     name = "unknown-tools"
-    severity = "warning"
     about = "the model calls tools that were not offered"
     advice = "name the tools in the prompt as they are offered, or offer the one it looks for"
     says = "call a tool that was not offered"
@@ -70,7 +69,6 @@ class UnknownTools(KindCheck):
 
 class RepeatedCalls(RowCheck):
     name = "repeated-calls"
-    severity = "warning"
     about = f"the same tool call, or the same few in turn, occur {at.LOOP_CALLS} times in a row"
     advice = "see with velo show what the tool returns: a model repeats a call whose result it cannot use"
     says = f"repeat one call, or a few in turn, {at.LOOP_CALLS} times or more"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -66,14 +66,17 @@ async def attempt(
     verify: bool,
     around: Json | None = None,
     recorded: bool = False,
+    recording: Callable[[str], Any] | None = None,
     raising: bool = False,
 ) -> Attempt:
     """Run the job once. Only a fault of ours raises, unless `raising` is set: then a failure does, too.
 
     `recorded` asks servers for their spans, and writes the header that calls carried into the row: for a trace.
+    `recording` makes what records the model calls of the rollout with a key.
     """
     meta, spans = meta_of(job), root("rollout")
     context = RolloutContext(seed=rollout_seed(job.seed, job.key), sampled=recorded)
+    context.recording = None if recording is None else recording(job.key)
     if recorded:
         meta["trace"] = context.trace
     try:

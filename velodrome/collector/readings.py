@@ -117,7 +117,7 @@ class OutputReadings(Readings):
 
     def lost(self, lost: LostLine) -> None:
         """A line that is not a row."""
-        self.up_to_date().checks.lost(lost, self._output)
+        self.up_to_date().checks.lost(lost)
         self._unread(lost)
 
     def end(self) -> None:

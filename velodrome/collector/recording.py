@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +24,8 @@ from typing import Any
 
 import orjson
 
-from velodrome.collector.attempt import Attempt
-from velodrome.collector.plan import Job
 from velodrome.collector.settings import RecordingMode
-from velodrome.context import seeded
+from velodrome.context import current, seeded
 from velodrome.contracts import Json, Model, as_model
 from velodrome.errors import InputError, ModelError
 from velodrome.rates import counted_below, counting
@@ -134,17 +131,9 @@ class ModelRecording:
     def __getstate__(self) -> Json:
         return {"folder": self.folder, "mode": self.mode, "secrets": self.secrets}
 
-    def around(self, attempt: Callable[[Job], Awaitable[Attempt]]) -> Callable[[Job], Awaitable[Attempt]]:
-        """The same attempt, whose model calls are recorded or replayed."""
-
-        async def run(job: Job) -> Attempt:
-            token = _open.set(RecordedRollout(self, job.key))
-            try:
-                return await attempt(job)
-            finally:
-                _open.reset(token)
-
-        return run
+    def rollout(self, key: str) -> RecordedRollout:
+        """The model calls of an attempt at the rollout with this key, to be recorded or replayed."""
+        return RecordedRollout(self, key)
 
     def stored(self, key: bytes) -> Json | None:
         """The stored answer; None if the model must be called."""
@@ -221,9 +210,6 @@ class RecordedRollout:
         return answer
 
 
-_open: ContextVar[RecordedRollout | None] = ContextVar("velodrome_recorded_rollout", default=None)
-
-
 class RecordedModel:
     """A model whose answers are stored and given again inside a recorded rollout. Anywhere else it is the model."""
 
@@ -234,7 +220,8 @@ class RecordedModel:
     @counted_below
     async def respond(self, request: Json) -> Json:
         """The stored answer, or the model's."""
-        rollout, ask = _open.get(), counting(self.__wrapped__.respond)
+        here, ask = current(), counting(self.__wrapped__.respond)
+        rollout: RecordedRollout | None = None if here is None else here.recording
         if rollout is None:
             response: Json = await ask(request)
             return response

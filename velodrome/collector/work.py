@@ -55,8 +55,10 @@ class Collecting:
         if self.recording is not None:
             self.agents.record(self.names)
         live = self.agents.connect(self.names)
-        run_job = partial(attempt, agents=live, verify=self.verify, around=around, recorded=self.recorded)
-        return run_job if self.recording is None else self.recording.around(run_job)
+        recording = None if self.recording is None else self.recording.rollout
+        return partial(
+            attempt, agents=live, verify=self.verify, around=around, recorded=self.recorded, recording=recording
+        )
 
     async def aclose(self) -> None:
         """Close the components of a configuration."""

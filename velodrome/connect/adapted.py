@@ -19,7 +19,7 @@ from velodrome.children import Program, start_program
 from velodrome.contracts import Json
 from velodrome.errors import InputError, RolloutError, TaskError, ToolError, VerifyError
 from velodrome.records.jsonl import MAX_LINE_BYTES
-from velodrome.resources_servers.turn_results import STEP_PARTS, reset_fields, step_fields
+from velodrome.resources_servers.turn_environment import STEP_PARTS, reset_fields, step_fields
 from velodrome.settings.component import Component, Field
 from velodrome.settings.masking import is_secret_key, mask_text, secrets_in
 

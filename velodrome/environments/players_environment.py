@@ -10,8 +10,7 @@ from math import fsum
 from typing import Any
 
 from velodrome.resources_servers.environment import Json
-from velodrome.resources_servers.turn_environment import Game, TurnEnvironment
-from velodrome.resources_servers.turn_results import addressed_reset, addressed_step
+from velodrome.resources_servers.turn_environment import Game, TurnEnvironment, addressed_reset, addressed_step
 
 
 class PlayersEnvironment(TurnEnvironment):

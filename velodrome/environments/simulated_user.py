@@ -10,7 +10,7 @@ from typing import Any
 
 from velodrome.contracts import Model
 from velodrome.errors import ToolError
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 

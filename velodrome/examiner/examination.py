@@ -22,9 +22,9 @@ from velodrome.examiner.rules import (
     RuleFinding,
     RuleResult,
     ServedRule,
+    SessionsRule,
     WrongAnswers,
 )
-from velodrome.examiner.session_rules import SessionsRule
 from velodrome.examiner.subject import Subject
 from velodrome.examiner.tool_fuzz import ToolsRule
 from velodrome.scope import Scope

@@ -1,4 +1,4 @@
-"""Play given answers against an environment: the real agent, with a model that says what it is told.
+"""Play given answers against an environment: the real agent, with a model that says them.
 
 The model gives way before each of its answers, so rollouts that run at once really alternate, step by step.
 """

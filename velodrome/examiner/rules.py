@@ -1,21 +1,27 @@
-"""A rule of the examination and what it reports; the rules on rewards, on data and on repetition.
+"""A rule of the examination and what it reports; the rules on rewards, on data, on repetition and on sessions.
 
 Rewards: a reference earns 1.0, a wrong answer and garbage less, a cheat nothing. Data: every example task can be run,
 has an id and does not give its answer away. Repetition: the same answer has the same score, whenever and wherever it is
-given.
+given. Sessions: each rollout has its own, and none is left over, nor a file, a thread or a child process. Pools fill at
+first, so growth is counted from a second round on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from velodrome.contracts import prompt_text
-from velodrome.errors import TaskError
+from velodrome.errors import RolloutError, TaskError, describe
 from velodrome.examiner.exam import IN_FLIGHT, Exam
-from velodrome.examiner.playing import PlayedAnswer, Player
+from velodrome.examiner.playing import PlayedAnswer, Player, play_together
+from velodrome.examiner.subject import TaskRow
 from velodrome.records.task import own_id
 from velodrome.resources_servers.environment import Environment
 from velodrome.serving.hosting import served
@@ -24,6 +30,9 @@ from velodrome.serving.remote import HttpResources
 Json = dict[str, Any]
 
 TIMES = 2
+_FEW = 4
+_SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
+_LOOKS, _LOOK_S = 40, 0.05
 _TELLING = 8  # characters; a shorter answer may well be a word of the question
 
 
@@ -245,6 +254,84 @@ class OrderAndLoad(Rule):
         findings += differences(crowd, together, f"with {IN_FLIGHT} in flight")
         exam.rollouts += len(again)
         return RuleResult(findings, f"{len(again)} in reverse, {len(together)} at once", nothing_to_compare(crowd))
+
+
+class SessionsRule(Rule):
+    """Many rollouts of different tasks at once, and what remains of them."""
+
+    name = "sessions"
+    about = f"sessions neither mix nor leak with {IN_FLIGHT} rollouts in flight"
+
+    async def examine(self, exam: Exam) -> RuleResult:
+        crowd = await exam.crowd()
+        if nothing_to_compare(crowd):
+            return RuleResult(unchecked=nothing_to_compare(crowd))
+        environment = exam.environment
+        findings = differences(crowd, await exam.together(), "interleaved")
+        if findings:
+            return RuleResult(findings, f"{len(crowd)} rollouts at once")
+        player = Player(environment)
+        before = _counts(environment)
+        findings += differences(crowd, await play_together(player, [play.case for play in crowd]), "interleaved again")
+        findings += await self._growth(environment, before)
+        findings += [finding for row in exam.tasks[:_FEW] for finding in await _opened_and_closed(environment, row)]
+        exam.rollouts += len(crowd)
+        return RuleResult(findings, f"{2 * len(crowd)} rollouts, {IN_FLIGHT} at once")
+
+    async def _growth(self, environment: Any, before: Counter[str]) -> list[RuleFinding]:
+        """What there is more of than before, once it had a moment to end."""
+        for look in range(_LOOKS):
+            grown = _counts(environment) - before
+            grown = Counter({name: count for name, count in grown.items() if count > _allowed(name)})
+            if not grown:
+                return []
+            await asyncio.sleep(_LOOK_S if look else 0)
+        return [RuleFinding("", "", f"{count} more {name} after {IN_FLIGHT} rollouts") for name, count in grown.items()]
+
+
+async def _opened_and_closed(environment: Any, row: TaskRow) -> list[RuleFinding]:
+    """A finding if a session cannot be opened and closed twice. The agent ignores a failure to close."""
+    try:
+        session = await environment.open(row.task)
+        await environment.close(session)
+        await environment.close(session)
+    except RolloutError as error:
+        place = f" ({error.place})" if error.place else ""
+        return [RuleFinding(row.task_id, "", f"opened and closed: {describe(error)[:300]}{place}")]
+    return []
+
+
+def _allowed(name: str) -> int:
+    return 0 if name == "open sessions" else _SLACK
+
+
+def _counts(environment: Any) -> Counter[str]:
+    return Counter(
+        {
+            "open sessions": len(getattr(environment, "sessions", ())),
+            "open files": _entries("/proc/self/fd") or _entries("/dev/fd"),
+            "threads": threading.active_count(),
+            "child processes": len(children()),
+        }
+    )
+
+
+def _entries(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
+
+
+def children() -> set[int]:
+    """The ids of this process's children, where the system says."""
+    pids: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        try:
+            pids.update(map(int, path.read_text().split()))
+        except OSError:
+            continue
+    return pids
 
 
 class ServedRule(Rule):

@@ -29,7 +29,7 @@ EXAMPLES = "data/example.jsonl"
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One example task; of a line that is none, the problem."""
+    """One example task, or the problem of a line that is not a task."""
 
     task_id: str
     task: Json | None

@@ -1,4 +1,4 @@
-"""The rule on tools: whatever a model sends, a tool answers with a text that is not too long.
+"""The rule on tools: to any arguments a tool answers with a text that is not too long.
 
 The arguments are made from the tool's JSON schema, then spoilt: of other types, huge, nested, odd, missing, too many.
 """

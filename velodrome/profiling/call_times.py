@@ -10,10 +10,10 @@ from velodrome.timing.percentiles import Quantiles
 
 Json = dict[str, Any]
 
-AT_ONCE = 256  # times are sorted into histograms many at once, which is much quicker than one by one
 _MOST_TOOLS = 100
 ENDPOINT = "endpoint:"
 _OTHER_TOOLS = "tool:(others)"
+_LONGEST_US = LONGEST_S * 1e6
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
 _CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
 
@@ -22,54 +22,36 @@ class CallTimes:
     """The calls of one tool, or of the judge."""
 
     def __init__(self) -> None:
-        self.cpu_us = 0.0
-        self.held_us = 0.0
+        self.times = Quantiles()
+        self.cpu_us = self.held_us = 0.0
         self.failed = 0
-        self._times = Quantiles()
-        self._fresh: list[float] = []
 
     def add(self, length_us: float, counts: Json) -> None:
         """Count one call, or several that were folded into one span."""
-        if not 0 <= length_us < LONGEST_S * 1e6:
+        if not 0 <= length_us < _LONGEST_US:
             return
+        calls = 1
         if counts:
             cpu_us, held_us = counts.get("cpu_us", 0.0) + counts.get("worker_cpu_us", 0.0), counts.get("held_us", 0.0)
-            if 0 <= cpu_us < LONGEST_S * 1e6 and 0 <= held_us < LONGEST_S * 1e6:
+            if 0 <= cpu_us < _LONGEST_US and 0 <= held_us < _LONGEST_US:
                 self.cpu_us += cpu_us
                 self.held_us += held_us
             failed = counts.get("failed", 0)
             if 0 <= failed < LONGEST_S:
                 self.failed += int(failed)
-            calls = counts.get("folded")
-            if calls is not None and calls >= 1:
-                self._times.add(length_us * 1e-6 / int(calls), int(calls))
-                return
-        self._fresh.append(length_us * 1e-6)
-        if len(self._fresh) >= AT_ONCE:
-            self._settle()
+            calls = max(int(counts.get("folded") or 1), 1)
+        self.times.add(length_us * 1e-6 / calls, calls)
 
-    def _settle(self) -> None:
-        self._times.extend(self._fresh)
-        self._fresh.clear()
-
-    @property
-    def times(self) -> Quantiles:
-        """How long they took."""
-        self._settle()
-        return self._times
+    def times_ms(self) -> Json:
+        """The mean call and two percentiles."""
+        times = self.times
+        return {"mean_ms": 1e3 * times.mean, "p50_ms": 1e3 * times.quantile(0.5), "p99_ms": 1e3 * times.quantile(0.99)}
 
     def as_json(self, name: str) -> Json:
         """The mean call, in milliseconds."""
-        times = self.times
-        return {
-            "name": name,
-            "calls": times.count,
-            "mean_ms": 1e3 * times.mean,
-            "p50_ms": 1e3 * times.quantile(0.5),
-            "p99_ms": 1e3 * times.quantile(0.99),
-            "cpu_ms": self.cpu_us / 1e3 / (times.count or 1),
-            "held_ms": self.held_us / 1e3 / (times.count or 1),
-        }
+        calls = self.times.count
+        cpu = {"cpu_ms": self.cpu_us / 1e3 / (calls or 1), "held_ms": self.held_us / 1e3 / (calls or 1)}
+        return {"name": name, "calls": calls, **self.times_ms(), **cpu}
 
 
 class TreeCalls:
@@ -80,8 +62,8 @@ class TreeCalls:
         self._tools: dict[str, CallTimes] = {}
         self._endpoints: dict[str, CallTimes] = {}
 
-    def add(self, tree: list[Any]) -> int:
-        """Count the calls of one tree, which is left out from a mistake on; how many nodes were read."""
+    def add(self, tree: list[Any]) -> None:
+        """Count the calls of one tree, which is left out from a mistake on."""
         todo: list[Any] = []
         try:
             todo += tree
@@ -101,8 +83,7 @@ class TreeCalls:
                 if below and len(todo) < _MOST_NODES:
                     todo += below
         except HOSTILE:
-            pass
-        return len(todo)
+            return
 
     def _new_tool(self, name: str) -> CallTimes:
         if len(self._tools) >= _MOST_TOOLS:  # a model may make names up
@@ -125,21 +106,16 @@ class TreeCalls:
 
     def endpoints(self, active_s: float) -> list[Json]:
         """The endpoints of models that have several, by their names: calls, failures, how many in flight, times."""
-        lines = []
-        for name, calls in sorted(self._endpoints.items()):
-            line = calls.as_json(name.removeprefix(ENDPOINT))
-            in_flight = calls.times.sum / active_s if active_s > 0 else 0.0
-            times = {each: line[each] for each in ("mean_ms", "p50_ms", "p99_ms")}
-            lines.append(
-                {
-                    "name": line["name"],
-                    "calls": line["calls"],
-                    "failed": calls.failed,
-                    **times,
-                    "in_flight_mean": in_flight,
-                }
-            )
-        return lines
+        return [
+            {
+                "name": name.removeprefix(ENDPOINT),
+                "calls": calls.times.count,
+                "failed": calls.failed,
+                **calls.times_ms(),
+                "in_flight_mean": calls.times.sum / active_s if active_s > 0 else 0.0,
+            }
+            for name, calls in sorted(self._endpoints.items())
+        ]
 
     def tools(self) -> list[tuple[str, CallTimes]]:
         """By their time, the longest first."""

@@ -1,7 +1,7 @@
 """Rollouts as a Chrome trace, drawn from their rows: a track for each slot in flight, others for each server.
 
 Rollouts on one slot follow one another. Tool calls that ran side by side get lanes of their own below it. A span is
-cut to the span around it, so stretches on a track always nest, whatever another machine's clock said. Timestamps are
+cut to the span around it, so stretches on a track nest even if the clocks of two machines differ. Timestamps are
 microseconds since 1970. The counters come from `rollouts.samples.jsonl`.
 """
 
@@ -39,17 +39,19 @@ _ROUNDING_US = 2  # by which spans that followed each other may overlap
 
 def process(pid: int, name: str, order: int) -> list[Event]:
     """Names a process, and gives it its place among the others."""
-    return [
-        {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}},
-        {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": order}},
-    ]
+    return _named("process", pid, 0, name, order)
 
 
 def thread(pid: int, tid: int, name: str, order: int) -> list[Event]:
     """Names a track of a process, and gives it its place among the others."""
+    return _named("thread", pid, tid, name, order)
+
+
+def _named(kind: str, pid: int, tid: int, name: str, order: int) -> list[Event]:
+    about = {"ph": "M", "pid": pid, "tid": tid}
     return [
-        {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}},
-        {"name": "thread_sort_index", "ph": "M", "pid": pid, "tid": tid, "args": {"sort_index": order}},
+        {"name": f"{kind}_name", **about, "args": {"name": name}},
+        {"name": f"{kind}_sort_index", **about, "args": {"sort_index": order}},
     ]
 
 
@@ -97,7 +99,7 @@ class Drawing:
         lane.end = end
         try:
             self._draw(times.tree, start, lane, slot, start, end, events)
-        except HOSTILE:  # the tree of somebody else's row is not one
+        except HOSTILE:  # a row that was not written by a collection
             del events[1:]
         names, self._names = self._names, []
         return names + events
@@ -144,7 +146,7 @@ class Drawing:
         low = cursor = start
         first = len(events)
         if len(nodes) > 1:
-            nodes = sorted(nodes, key=_start)
+            nodes = sorted(nodes, key=lambda node: float(node[1]))
             if end > start and any(node[0][:1] == "@" for node in nodes):
                 low = cursor = start + 1  # an arrow begins with its stretch; what else does would be taken for it
         for name, offset, length, counts, below in nodes:
@@ -205,10 +207,6 @@ class Drawing:
         return lane
 
 
-def _start(node: Node) -> float:
-    return float(node[1])
-
-
 def _about(facts: RowFacts) -> Event:
     """What the stretch of a rollout says of it."""
     about: Event = {"key": facts.key, "agent": facts.agent, "reward": facts.reward}
@@ -220,10 +218,10 @@ def _about(facts: RowFacts) -> Event:
 
 def write_trace(rollouts: Path, target: Path, *, since: float = 0.0, max_bytes: int = MAX_BYTES) -> list[str]:
     """Draw what finished from `since` on (seconds since 1970); notes on what is not in the trace."""
-    unread, drawing = Unread(rollouts), Drawing()
+    unread, drawing, is_packed = Unread(rollouts), Drawing(), target.suffix == ".gz"
     size = left_out = 0
     with OutFile(target) as out:
-        packed = gzip.GzipFile(fileobj=out.stream, mode="wb", compresslevel=4, mtime=0) if _is_packed(target) else None
+        packed = gzip.GzipFile(fileobj=out.stream, mode="wb", compresslevel=4, mtime=0) if is_packed else None
         write = out.write if packed is None else packed.write
         write(_HEAD)
         for events in _all_events(drawing, rollouts, since, unread):
@@ -276,8 +274,7 @@ def check_target(path: Path, output: Path | None = None) -> None:
     """Refuse a path that a trace cannot be written to, before anything runs. An earlier trace is replaced."""
     if not path.name.endswith(SUFFIXES):
         raise InputError(f"{path}: a trace is called …{' or …'.join(SUFFIXES)}")
-    own = [] if output is None else [beside(output, kind) for kind in ("run.json", "metrics.json", "profile.json")]
-    if path.resolve() in [each.resolve() for each in own]:
+    if output is not None and path in [beside(output, kind) for kind in ("run.json", "metrics.json", "profile.json")]:
         raise InputError(f"{path}: a collection into {output} writes this file itself; give the trace another name")
     try:
         if path.exists() and not (path.is_file() and _is_trace(path)):
@@ -291,11 +288,7 @@ def _is_trace(path: Path) -> bool:
     if not path.stat().st_size:
         return True
     try:
-        with gzip.open(path) if _is_packed(path) else path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return file.read(len(_HEAD)) == _HEAD
     except (OSError, EOFError):
         return False
-
-
-def _is_packed(path: Path) -> bool:
-    return path.suffix == ".gz"

@@ -1,4 +1,4 @@
-"""What was observed in one run: the numbers that the rules look at, each a mean over sampled attempts.
+"""What was observed in one run: the numbers that the rules of the verdict look at, each a mean over sampled attempts.
 
 Nothing is judged here. A number that the file does not tell is None.
 """
@@ -9,46 +9,48 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from velodrome.profiling.attempts import CONNECTION, HERE, THREADS, AttemptReader, TimedAttempt
-from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect, refused_calls
+from velodrome.profiling.load import LoadEffect, TimedCall, last_try, load_effect, refused_calls
 from velodrome.profiling.sample import RunSample
+from velodrome.profiling.stages import CONNECTION, HERE, THREADS, Limiters, Stage, TimedAttempt, read_attempts
 from velodrome.records.row_times import PARTS
 from velodrome.stats.stretches import Stretches
 
 Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
 
 _ROUNDED_S = 2e-6  # times in a row are rounded: a call that follows another must not seem to overlap it
-_BUSY = 0.6
 _OWN_S = 0.0005  # of the collector's CPU per rollout, where the file does not say
-_SETTLED_S = 1.0
+_WARM_UP_S = 1.0
 _OVERLAP = 1.2  # slots in use
 _ROUNDS = 1.5  # rollouts for each slot
 _UNSEEN = 0.3  # of the time, at most
 
 
 class Observed:
-    """One run that took so many seconds. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
+    """One run that took `seconds`. Times are seconds per rollout; `cpu` and `held` are by process and stage."""
 
     def __init__(self, sample: RunSample, seconds: float) -> None:
         windows, fair = sample.windows, sample.fair
         attempts = list({id(each): each for each in (*fair, *(each for window in windows for each in window))}.values())
-        reader = AttemptReader(attempts)
-        taken = {id(each.attempt): each for each in reader.take(attempts)}
+        limiters = Limiters(attempts)
+        taken = read_attempts(attempts, limiters)
         self.windows = [[taken[id(each)] for each in window if id(each) in taken] for window in windows]
         self.rollouts = [taken[id(each)] for each in fair if id(each) in taken]
-        self.limiters, self.limited, self.inside = reader.limiters, reader.limited, reader.inside
+        self.limiters, self.limited = limiters.seen, limiters.of
         self._effects: dict[str, LoadEffect | None] = {}
         self.kept, self.attempts = sample.kept, sample.kept + sample.failed
         self.seconds, self.agent = seconds, sample.agent
-        self.total_s = sample.total_s / max(self.attempts, 1)
-        self.parts = {name: s / max(self.attempts, 1) for name, s in zip(PARTS, sample.parts, strict=True)}
-        count = max(len(self.rollouts), 1)
+        self.per_s = self.kept / seconds  # rollouts kept per second
+        self.tried_per_s = self.attempts / seconds  # failed attempts use what there is as well
+        self.total_s = sample.total_s / self.attempts
+        self.parts = {name: s / self.attempts for name, s in zip(PARTS, sample.parts, strict=True)}
         times = [each.attempt.times for each in self.rollouts]
+        count = max(len(times), 1)
         limits = [int(each.limit) for each in times if each.limit and each.limit >= 1]
         self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
         self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))
+        self.steady = self.limits[0] == self.limits[1]  # whether the limit stayed what it was
         self.mean_limit = sum(limits) / len(limits) if limits else float(self.limit)
-        self.slots_used = sample.total_s / seconds if seconds > 0 else 0.0
+        self.slots_used = sample.total_s / seconds
         loads = [(each.in_flight, each.limit) for each in times]
         # share of rollouts at whose end every slot was in use
         self.full = _mean([int(used >= limit) for used, limit in loads if used is not None and limit is not None])
@@ -60,49 +62,44 @@ class Observed:
         self.lag_s = lags[len(lags) // 2] if lags else None
         self.read_s = sum(each.read_s for each in times) / count
         self.write_s = _mean([each.write_s for each in times if each.write_s is not None]) or 0.0
-        self._add_stages(count)
+        self._add_stages([stage for taken in self.rollouts for stage in taken.stages], count)
         self._add_servers()
 
-    def _add_stages(self, count: int) -> None:
+    def _add_stages(self, stages: Sequence[Stage], count: int) -> None:
         self.cpu: Used = defaultdict(float)
         self.held: Used = defaultdict(float)
         self.calls: dict[str, float] = defaultdict(float)
         self.waits: dict[str, float] = defaultdict(float)  # for others, by stage
         self.queues: dict[str, float] = defaultdict(float)  # by limiter
         self.busy_s: dict[str, float] = defaultdict(float)  # in each limiter's places
-        self.connected = {each.stage.name for taken in self.rollouts for each in taken.stages if each.connection_s}
-        stages = [each for taken in self.rollouts for each in taken.stages]
+        self.connected = {each.name for each in stages if each.connection_s}
         for each in stages:
-            if each.stage.cpu_s:  # code in a thread, which has one of the environment's
-                self.limited.setdefault(each.stage.name, THREADS)
-        share = 1 / count
+            if each.cpu_s:  # code in a thread, which has one of the environment's
+                self.limited.setdefault(each.name, THREADS)
         for each in stages:
-            name, wait_s, cpu_s, held_s, _, where = each.stage
-            if cpu_s or held_s:
-                self.cpu[where, name] += cpu_s * share
-                self.held[where, name] += held_s * share
-            self.calls[name] += each.calls * share
-            self.waits[name] += wait_s * share
-            limiter = self.limited.get(name)
+            if each.cpu_s or each.held_s:
+                self.cpu[each.where, each.name] += each.cpu_s / count
+                self.held[each.where, each.name] += each.held_s / count
+            self.calls[each.name] += each.calls / count
+            self.waits[each.name] += each.wait_s / count
+            limiter = self.limited.get(each.name)
             if limiter is not None:
-                self.queues[limiter] += each.queue_s * share
-                self.busy_s[limiter] += each.lasted_s * share
+                self.queues[limiter] += each.queue_s / count
+                self.busy_s[limiter] += each.seconds / count
         if CONNECTION in self.limiters:  # a served rollout holds one all its time
             reaching = [each for each in self.rollouts if each.connection_s]
-            waited = sum(each.connection_s for each in reaching) + sum(each.connection_s for each in stages)
-            used = sum(each.lasted_s for each in stages if each.stage.name in self.connected)
+            used = sum(each.seconds for each in stages if each.name in self.connected)
             used += sum(each.attempt.total_s - each.connection_s for each in reaching)
-            self.queues[CONNECTION], self.busy_s[CONNECTION] = waited * share, used * share
-        for name in self.queues:  # as much in all as the part of all attempts
-            part = "connection" if name == CONNECTION else "queue"
-            sampled_s = sum(each.attempt.times.parts[PARTS.index(part)] for each in self.rollouts) * share
-            self.queues[name] *= self.parts[part] / sampled_s if sampled_s else 1.0
+            self.queues[CONNECTION], self.busy_s[CONNECTION] = self.parts["connection"], used / count
+        queued_s = sum(each.attempt.times.parts[PARTS.index("queue")] for each in self.rollouts) / count
+        for name in self.queues.keys() - {CONNECTION}:  # as much in all as the part of all attempts
+            self.queues[name] *= self.parts["queue"] / queued_s if queued_s else 1.0
 
     def _add_servers(self) -> None:
         """A server that does not report how busy it is has time; at the start of a run it cannot know yet."""
         begun = min((each.attempt.start for each in self.rollouts), default=0.0)
-        settled = begun + min(_SETTLED_S, self.seconds / 2)
-        late = [each for each in self.rollouts if each.attempt.end >= settled]
+        warm = begun + min(_WARM_UP_S, self.seconds / 2)
+        late = [each for each in self.rollouts if each.attempt.end >= warm]
         names = {name for each in self.rollouts for name in each.pids}
         pids = {name: set().union(*(each.pids.get(name, ()) for each in self.rollouts)) for name in names}
         self.processes = {name: len(each) for name, each in pids.items() if each}
@@ -121,8 +118,8 @@ class Observed:
     @property
     def model_in_process(self) -> bool:
         """Whether the model answers in the collector's own process, and not over HTTP."""
-        calls = [each for taken in self.rollouts for each in taken.stages if each.stage.name == "model"]
-        return bool(calls) and not any(each.remote or each.stage.where != HERE for each in calls)
+        calls = [each for taken in self.rollouts for each in taken.stages if each.name == "model"]
+        return bool(calls) and not any(each.remote or each.where != HERE for each in calls)
 
     @cached_property
     def model_use(self) -> float:
@@ -130,7 +127,7 @@ class Observed:
         used = lasted = 0.0
         for window in self.windows:
             busy = Stretches(gap_s=0.0)
-            calls = [each for taken in window for each in taken.stages if each.stage.name == "model"]
+            calls = [each for taken in window for each in taken.stages if each.name == "model"]
             for each in calls:
                 busy.add(each.start, each.end)
             used += busy.seconds
@@ -149,37 +146,9 @@ class Observed:
         return self._effects[name]
 
     @property
-    def steady(self) -> bool:
-        """Whether the limit stayed what it was."""
-        return self.limits[0] == self.limits[1]
-
-    @property
     def one_by_one(self) -> bool:
         """Whether rollouts ran one after the other though every slot had one: something never let go of the loop."""
         return self.limits[0] > 1 and self.full is not None and self.full > 0.8 and self.slots_used < _OVERLAP
-
-    def crowded(self, where: str) -> bool:
-        """Whether the user's code has to wait for a server's interpreter.
-
-        A machine that others use too may not give it a whole core. Then it shows in code that burns CPU and takes
-        longer the more of it there is.
-        """
-        busy = self.busy(where)
-        if busy >= _BUSY or busy < _BUSY / 2:
-            return busy >= _BUSY
-        names = [name for (place, name), seconds in self.cpu.items() if place == where and seconds > 0]
-        effects = [self.effect(name) for name in names]
-        return any(effect is not None and effect.saturated for effect in effects)
-
-    @property
-    def per_s(self) -> float:
-        """Rollouts kept per second."""
-        return self.kept / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def tried_per_s(self) -> float:
-        """Attempts per second: failed ones use what there is as well."""
-        return self.attempts / self.seconds if self.seconds > 0 else 0.0
 
     def at(self, of: Used, where: str) -> float:
         """What all stages in one process use."""
@@ -189,11 +158,6 @@ class Observed:
         """The share of time that the processes of a server spent on the user's code."""
         used = self.at(self.cpu, where) + self.at(self.held, where)
         return used * self.tried_per_s / self.processes.get(where, 1)
-
-    @property
-    def servers(self) -> set[str]:
-        """Those that ran the user's code."""
-        return {where for where, _ in self.cpu if where != HERE}
 
     @property
     def cpu_is_parallel(self) -> bool:
@@ -209,28 +173,25 @@ class Observed:
     @property
     def cpu_s(self) -> float | None:
         """CPU of the collector's process, or of its workers, per rollout."""
-        if self.cpu_share is None or not self.tried_per_s:
-            return None
-        return self.cpu_share * self.workers / self.tried_per_s
+        return None if self.cpu_share is None else self.cpu_share * self.workers / self.tried_per_s
 
     @property
     def own_s(self) -> float:
         """CPU per rollout that the event loop needs for itself: what is not the user's code."""
         cpu = self.cpu_s
-        if cpu is None:  # and not so much that it would bound the run: nobody has seen that
-            return min(_OWN_S, _UNSEEN / self.tried_per_s) if self.tried_per_s else _OWN_S
+        if cpu is None:  # not so much that it would bound the run, since that was not measured
+            return min(_OWN_S, _UNSEEN / self.tried_per_s)
         own = cpu - self.at(self.cpu, HERE) - (self.at(self.held, HERE) if self.held_burns else 0.0)
         return max(own, 0.1 * _OWN_S)
 
 
 def _calls(rollout: TimedAttempt, name: str) -> Iterator[TimedCall]:
     """The calls of one stage, from their last try on; the first and the last of a rollout may be unlike the others."""
-    stages = sorted([each for each in rollout.stages if each.stage.name == name], key=lambda each: each.start)
+    stages = sorted([each for each in rollout.stages if each.name == name], key=lambda each: each.start)
     for place, each in enumerate(stages, 1):
-        begun = (each.backoffs[-1][1] if each.backoffs else each.start) + _ROUNDED_S
+        begun = last_try(each) + _ROUNDED_S
         if each.calls == 1 and each.end > begun:
-            turn = (place == 1) + 2 * (place == len(stages))
-            yield TimedCall(begun, each.end, each.tokens, turn)
+            yield TimedCall(begun, each.end, each.tokens, (place == 1) + 2 * (place == len(stages)))
 
 
 def _peak(rollouts: Sequence[TimedAttempt]) -> int:

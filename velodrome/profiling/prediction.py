@@ -7,24 +7,30 @@ than the tightest limit allows. It is made for limits whose count is known, not 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from velodrome.profiling.attempts import CONNECTION, HERE, Stage, TimedAttempt
 from velodrome.profiling.observed import Observed
+from velodrome.profiling.stages import HERE
 
 _LOADED = 0.6  # from here on, waits for the interpreter are a part of what was recorded as waits for others
 _LATE_S = 0.02
-_ENOUGH = 200  # different rollouts
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
+class Demand(NamedTuple):
+    """What one rollout needs: its time alone, seconds in places of each limiter, calls of each rate, CPU by process."""
+
+    alone_s: float
+    places: Mapping[str, float] = _NONE
+    calls: Mapping[str, float] = _NONE
+    cpu_s: Mapping[str, float] = _NONE
+
+
 class Capacity(NamedTuple):
-    """Slots for rollouts, places of each limiter, calls per second of each stage, processes of each server.
+    """Slots for rollouts, places of each limiter, calls per second of each rate, processes of each server.
 
     A limiter or a rate that is not named has no bound; a server that is not named is one process.
     """
@@ -35,27 +41,16 @@ class Capacity(NamedTuple):
     processes: Mapping[str, int] = _NONE
 
 
-Step = Sequence[Stage]  # side by side
-Steps = Sequence[Step]
-
-
-def run_time(rollouts: Sequence[Steps], capacity: Capacity, count: int) -> tuple[float, float]:
-    """The seconds that `count` rollouts like these take, and for how long each of them uses up what is used most."""
-    alone_s = 0.0
-    used: dict[tuple[str, str], float] = defaultdict(float)
-    for step in (step for steps in rollouts for step in steps):
-        alone_s += max(stage.seconds for stage in step)
-        for stage in step:
-            if (limiter := stage.limiter or "") in capacity.places:
-                used["place", limiter] += stage.seconds / capacity.places[limiter]
-            if stage.name in capacity.rates:
-                used["rate", stage.name] += 1 / capacity.rates[stage.name]
-            used["process", stage.where] += (stage.cpu_s + stage.held_s) / max(
-                capacity.processes.get(stage.where, 1), 1
-            )
-    alone_s /= len(rollouts) or 1
-    most_s = max(alone_s / min(capacity.slots, count), *(each / len(rollouts) for each in used.values()), 0.0)
-    return (count - 1) * most_s + max(alone_s, most_s), most_s
+def run_time(demand: Demand, capacity: Capacity, count: int) -> tuple[float, float]:
+    """The seconds that `count` such rollouts take, and for how long each of them uses up what is used most."""
+    most_s = max(
+        demand.alone_s / min(capacity.slots, count),
+        *(demand.places.get(name, 0.0) / places for name, places in capacity.places.items()),
+        *(demand.calls.get(name, 0.0) / per_s for name, per_s in capacity.rates.items()),
+        *(seconds / max(capacity.processes.get(where, 1), 1) for where, seconds in demand.cpu_s.items()),
+        0.0,
+    )
+    return (count - 1) * most_s + max(demand.alone_s, most_s), most_s
 
 
 class Gain(NamedTuple):
@@ -70,54 +65,32 @@ class Prediction:
 
     def __init__(self, observed: Observed, places: Mapping[str, int], own_s: float) -> None:
         self.observed, self.own_s = observed, own_s
-        here = observed.read_s + observed.write_s + observed.at(observed.held, HERE)
-        burned = 0.0 if observed.cpu_is_parallel else observed.at(observed.cpu, HERE)
-        used = here + burned + (0.0 if observed.cpu_s is None else own_s)
-        self.busy = observed.tried_per_s * used / observed.workers
-        late = (observed.lag_s or 0.0) >= _LATE_S
-        self.loaded = self.busy >= _LOADED or (late and self.busy >= _LOADED / 2)
-        self._rollouts = observed.rollouts[:: -(-len(observed.rollouts) // _ENOUGH) or 1]
-        self._limited = dict(observed.limited)
-        for name in observed.connected:  # the narrower of two limits is the one that counts
-            if places.get(CONNECTION, 0) <= places.get(self._limited.get(name, ""), observed.limit):
-                self._limited[name] = CONNECTION
-        self._share, rates = 1.0, {}
-        model = observed.model
-        if model is not None and model.saturated and model.per_s > 0:
-            # it answers so many calls per second, each in the time it takes alone
-            rates["model"] = model.per_s
-            self._share = min(model.low_s / model.high_s, 1.0)
-        slots = observed.limit if observed.steady else max(round(observed.mean_limit), 1)
-        self.capacity = Capacity(slots, dict(places), rates, dict(observed.processes))
+        seen = observed
+        own_s += seen.read_s + seen.write_s
+        burned = 0.0 if seen.cpu_is_parallel else seen.at(seen.cpu, HERE)
+        held = seen.read_s + seen.write_s + seen.at(seen.held, HERE) + (0.0 if seen.cpu_s is None else self.own_s)
+        late = (seen.lag_s or 0.0) >= _LATE_S
+        busy = seen.tried_per_s * (held + burned) / seen.workers
+        self.loaded = busy >= _LOADED or (late and busy >= _LOADED / 2)
+        cpu_s = {where: seen.at(seen.cpu, where) + seen.at(seen.held, where) for where, _ in seen.cpu}
+        cpu_s[HERE] = burned + seen.at(seen.held, HERE) + own_s
+        alone_s = seen.total_s - seen.parts["queue"] - seen.parts["connection"] + own_s
+        busy_s, rates = dict(seen.busy_s), {}
+        if seen.model is not None and seen.model.saturated and seen.model.per_s > 0:
+            # the model answers a fixed number of calls per second, each in the time it takes alone
+            rates["model"] = seen.model.per_s
+            less_s = (1 - min(seen.model.low_s / seen.model.high_s, 1.0)) * seen.waits["model"]
+            alone_s -= less_s
+            busy_s["model"] = busy_s.get("model", 0.0) - less_s
+        self._demand = Demand(alone_s, busy_s, seen.calls, cpu_s)
+        slots = seen.limit if seen.steady else max(round(seen.mean_limit), 1)
+        self.capacity = Capacity(slots, dict(places), rates, dict(seen.processes))
 
     def gain(self, capacity: Capacity | None = None, *, attempts: int | None = None) -> Gain:
         """With another capacity, or for another number of attempts."""
-        seen, base = self.observed, self._as_it_was[0]
-        rate, most = self._rate(capacity or self.capacity, attempts or seen.attempts)
-        if base <= 0 or not seen.tried_per_s:
-            return Gain(seen.per_s, 1.0)
-        ratio = min(rate / base, most / seen.tried_per_s)
+        seen = self.observed
+        base = seen.attempts / run_time(self._demand, self.capacity, seen.attempts)[0]
+        count = attempts or seen.attempts
+        seconds, most_s = run_time(self._demand, capacity or self.capacity, count)
+        ratio = min(count / seconds / base, 1 / most_s / seen.tried_per_s if most_s > 0 else inf)
         return Gain(seen.per_s * ratio, ratio)
-
-    @cached_property
-    def _as_it_was(self) -> tuple[float, float]:
-        return self._rate(self.capacity, self.observed.attempts)
-
-    def _rate(self, capacity: Capacity, attempts: int) -> tuple[float, float]:
-        """Attempts per second, and the most that the tightest limit allows."""
-        seconds, most_s = run_time([self._steps(each) for each in self._rollouts], capacity, attempts)
-        return attempts / seconds if seconds > 0 else 0.0, 1 / most_s if most_s > 0 else inf
-
-    def _steps(self, rollout: TimedAttempt) -> list[Step]:
-        """Each stage with its limiter and the time that it takes; then what the collector does for a rollout."""
-        steps: list[Step] = [[self._limited_stage(each.stage) for each in step] for step in rollout.steps]
-        own_s = self.own_s + self.observed.read_s + self.observed.write_s
-        return [*steps, [Stage("own", held_s=own_s)]]
-
-    def _limited_stage(self, stage: Stage) -> Stage:
-        name, wait_s, cpu_s, held_s, _, where = stage
-        if name == "model":
-            wait_s *= self._share
-        if self.observed.cpu_is_parallel and where == HERE:  # CPU that does not need the interpreter is a wait
-            wait_s, cpu_s = wait_s + cpu_s, 0.0
-        return Stage(name, wait_s, cpu_s, held_s, self._limited.get(name), where)

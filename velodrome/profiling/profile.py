@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from velodrome.profiling.call_times import AT_ONCE, TreeCalls
+from velodrome.profiling.call_times import TreeCalls
 from velodrome.profiling.config_blocks import read_config
 from velodrome.profiling.sample import FEWEST, RecordedAttempt, RunSample
 from velodrome.profiling.series import Series
@@ -31,7 +31,6 @@ Attempts = Iterator[tuple[str, RowFacts]]  # each with the name of its file
 
 SLOWEST = 10
 _READ = ("meta", "reward")  # what a profile reads of a rollout
-_MOST_FAILED = 100_000
 _MOST_CHANGES = 200  # of the limit; the last ones are kept
 _NAMES = {
     "queue": "Queue",
@@ -62,8 +61,6 @@ class Profile:
         self._line = 0
         self._total, self._write, self._lags = Quantiles(), Quantiles(), Quantiles()
         self._parts = [Quantiles() for _ in PARTS]
-        self._fresh: list[tuple[float, ...]] = []
-        self._fresh_lags: list[float] = []
         self._calls = TreeCalls()
         self._model_calls = self._retries = self._rate_limited = self._bytes = 0
         self._active = Stretches()  # of all attempts; in `active_s` only those that were kept count
@@ -75,7 +72,6 @@ class Profile:
         self._cpu_sum = self._cpu_max = 0.0
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
-        self._failed_more = 0
         self._run = RunSample()
         self._earlier, self._earlier_s = self._run, 0.0  # the last run but this that had enough rollouts for a verdict
 
@@ -94,42 +90,30 @@ class Profile:
         self._bytes += facts.size
         self._model_calls += times.model_calls
         total = times.total_s
-        self._fresh.append((total, *times.parts, times.write_s or 0.0))
-        if len(self._fresh) >= AT_ONCE:
-            self._settle()
-        nodes = self._calls.add(times.tree) if times.tree else 0
+        self._total.add(total)
+        for part, seconds in zip(self._parts, times.parts, strict=True):
+            part.add(seconds)
+        self._write.add(times.write_s or 0.0)
+        self._calls.add(times.tree)
         slowest = self._slowest
         if len(slowest) < SLOWEST or total > slowest[0][0]:
             heapq.heappush(slowest, (total, -self.rollouts, _slow(facts, times, line, self.where)))
             if len(slowest) > SLOWEST:
                 heapq.heappop(slowest)
-        if self._failed:
-            self._failed.discard(hash(facts.key))
-        self._place(facts, times, nodes)
+        self._failed.discard(hash(facts.key))
+        self._place(facts, times)
 
     def _fail(self, facts: RowFacts, times: RowTimes | None) -> None:
         if facts.key is None or times is None:
             return
-        if len(self._failed) < _MOST_FAILED:
-            self._failed.add(hash(facts.key))
-        else:
-            self._failed_more += 1
-        self._place(facts, times, 0)
+        self._failed.add(hash(facts.key))
+        self._place(facts, times)
 
     def note(self, text: str) -> None:
         """Add a note on the file; the first few are kept."""
         self._notes.add(text)
 
-    def _settle(self) -> None:
-        """Sort the times of the last rollouts into their histograms."""
-        columns = zip(*self._fresh, strict=True)
-        for times, seconds in zip((self._total, *self._parts, self._write), columns, strict=False):
-            times.extend(seconds)
-        self._lags.extend(self._fresh_lags)
-        self._fresh.clear()
-        self._fresh_lags.clear()
-
-    def _place(self, facts: RowFacts, times: RowTimes, nodes: int) -> None:
+    def _place(self, facts: RowFacts, times: RowTimes) -> None:
         """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
         if times.retries or times.rate_limited:
             self._retries += times.retries
@@ -150,7 +134,7 @@ class Profile:
             self._pace += [{"at": end, "from": a, "to": b, "why": why} for a, b, why in times.pace]
         if cpu is not None:
             self._cpu_sum += cpu
-            self._fresh_lags.append(lag_s)
+            self._lags.add(lag_s)
             if cpu > self._cpu_max:
                 self._cpu_max = cpu
         start, active = end - times.total_s, self._active
@@ -159,7 +143,7 @@ class Profile:
                 self._earlier, self._earlier_s = self._run, active.before_s
             self._run = RunSample()
         if end >= active.lo:
-            self._run.add(RecordedAttempt(start, times, kept, nodes, key))
+            self._run.add(RecordedAttempt(start, times, kept, key))
         if kept:
             self._run.agent = facts.agent or None
             self._kept.add(start, end)
@@ -170,7 +154,6 @@ class Profile:
 
         The parts and Other add up to the total. Write follows it: a line cannot hold how long it takes to write it.
         """
-        self._settle()
         lines = [self._line_of("Rollout Total", "total", 0, self._total, 1.0)]
         total_ms = lines[0]["mean_ms"]
         for part, times in zip(PARTS[:-1], self._parts, strict=False):
@@ -228,7 +211,6 @@ class Profile:
 
     def report(self, config: Json | None = None) -> Json:
         """Everything, as docs/profiling.md names it. `config` is the resolved one, for the names in the advice."""
-        self._settle()
         run, run_s, whose = self._run, self._active.hi - self._active.lo, "in the last run"
         if run.kept < FEWEST <= self._earlier.kept:
             run, run_s, whose = self._earlier, self._earlier_s, f"in the last run of at least {FEWEST} rollouts"
@@ -249,7 +231,7 @@ class Profile:
         return {
             "rollouts": self.rollouts,
             "rows": rows,
-            "failed": len(self._failed) + self._failed_more,
+            "failed": len(self._failed),
             "active_s": seconds,
             "rollouts_per_s": self.rollouts / seconds if seconds > 0 else 0.0,
             "tree": self.tree(verdict),
@@ -280,7 +262,7 @@ class Profile:
 
 
 def _marked(verdict: Json, shown: set[str]) -> str | None:
-    """The part that the verdict names; of a tool that has no line of its own, the tools."""
+    """The part that the verdict names; the tools, if it is a tool without a line in the tree."""
     part: str | None = verdict["part"]
     if verdict["bound"] == "unknown" or part is None:
         return None
@@ -300,7 +282,7 @@ def _slow(facts: RowFacts, times: RowTimes, line: int, where: str) -> Json:
 
 
 def read_profile(path: Path, *more: Path) -> Json:
-    """The profile of one rollouts file, or of several as if they were one, with what stands beside them."""
+    """The profile of one rollouts file, or of several as if they were one, with the files beside them."""
     files = (path, *more)
     profile = make_profile(*files)
     configs = [config for config in map(read_config, files) if config]

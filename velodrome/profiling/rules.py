@@ -1,7 +1,7 @@
 """The rules that name what bounded a run, in one table at the end.
 
 They are tried in order. A limit that shows comes before one that is inferred; where none applies there are simply too
-few rollouts in flight. A number is predicted only where the file tells what it rests on: a server may be asked twice as
+few rollouts in flight. A number is predicted only where the file supports it: a server may be asked twice as
 many calls at once as it was seen to answer without getting slower, and no more.
 """
 
@@ -9,24 +9,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from velodrome.profiling.attempts import CONNECTION, SETTINGS
-from velodrome.profiling.busy_rules import busy_interpreter, busy_server, busy_server_code
-from velodrome.profiling.config_blocks import Block
-from velodrome.profiling.load_effect import LoadEffect
-from velodrome.profiling.phrases import (
-    Advice,
-    code,
-    longest_part,
-    make_advice,
-    ms,
-    slots_in_use,
-    time_spent,
-    took,
-)
-from velodrome.profiling.prediction import Gain
-from velodrome.profiling.verdict_case import (
+from velodrome.profiling.busy_rules import busy_interpreter, busy_server, computing_model
+from velodrome.profiling.case import (
     BUSY,
-    DEFERRED,
     HELPS,
     IDLE,
     LATER,
@@ -34,14 +19,23 @@ from velodrome.profiling.verdict_case import (
     NOT_KNOWN,
     Case,
     Explanation,
+    Json,
     Rule,
+    advise,
+    code,
+    longest_part,
+    ms,
+    slots_in_use,
+    time_spent,
+    took,
 )
+from velodrome.profiling.config_blocks import Block
+from velodrome.profiling.load import LoadEffect
+from velodrome.profiling.prediction import Gain
+from velodrome.profiling.stages import CONNECTION, SETTINGS, SeenLimiter
 from velodrome.timing.figures import figure
 
 _SERVER_LOADED = 0.5
-_MODEL_BUSY = 0.8  # of the time
-_MODEL_LONG = 0.4  # of a rollout's time
-_HEAVY_S = 0.01  # of CPU per rollout: many times what the collector needs for itself
 _BACKED_OFF = 0.1  # of a rollout's time, where refusals are known to follow the load
 _MOSTLY_BACKED_OFF = 0.5  # where that is not known
 _IDLE_AT_ONCE = 0.8  # of the slots, where most rollouts begin at once and no others follow
@@ -61,7 +55,7 @@ def _rate_limit(case: Case) -> Explanation | None:
     if not refused.number or refused.follow_load is False or backoff_s < least * seen.total_s:
         return None
     allowed = seen.tried_per_s
-    if seen.model is not None and seen.model_calls:  # while many asked; the mean of the run includes its end
+    if seen.model is not None and seen.model_calls:  # under load; the mean of the run includes its end
         allowed = max(allowed, seen.model.per_s / seen.model_calls)
     more = ", more of them when more were asked" if refused.follow_load else ""
     evidence = [
@@ -69,7 +63,7 @@ def _rate_limit(case: Case) -> Explanation | None:
         f"{took(seen)}, {ms(backoff_s)} of it backing off after that",
         f"the provider answered {figure(allowed * seen.model_calls)} calls/s under load",
     ]
-    advice, remark = [make_advice("ask the provider for a higher rate")], ""
+    advice, remark = [advise("ask the provider for a higher rate")], ""
     if refused.follow_load:
         advice, remark = [_within_the_rate(case, allowed, backoff_s), *advice], "Beyond that only a higher rate helps."
     else:
@@ -77,51 +71,20 @@ def _rate_limit(case: Case) -> Explanation | None:
     return Explanation("rate_limit", "rate limits", evidence, advice, "backoff", remark)
 
 
-def _within_the_rate(case: Case, allowed: float, backoff_s: float) -> Advice:
+def _within_the_rate(case: Case, allowed: float, backoff_s: float) -> Json:
     """Fewer at once. Where a refused call waits longer than an answer takes, they would lose what it could have had."""
     seen = case.observed
     alone_s = seen.total_s - seen.parts["backoff"]
     enough = max(ceil(1.1 * allowed * alone_s), 1)
-    rate = min(allowed, enough / alone_s)
-    seconds = seen.attempts / rate + alone_s
+    seconds = seen.attempts / min(allowed, enough / alone_s) + alone_s
     gain = Gain(seen.kept / seconds, seen.kept / seconds / seen.per_s)
     if backoff_s <= alone_s * seen.refusals.per_rollout:
         change = f"run fewer at once: {enough} are enough for what the provider allows, and none has to wait long"
-        return make_advice(change, f"+num_samples_in_parallel={min(enough, seen.limit)}", gain)
+        return advise(change, f"+num_samples_in_parallel={min(enough, seen.limit)}", gain)
     if seen.shares:  # servers call their models themselves, and take no rate
-        return make_advice("run fewer at once", f"+num_samples_in_parallel={max(seen.limit // 2, 1)}")
+        return advise("run fewer at once", f"+num_samples_in_parallel={max(seen.limit // 2, 1)}")
     per_minute = max(int(60 * allowed * seen.model_calls), 1)
-    return make_advice("ask for no more than the provider allows", f"+requests_per_minute={per_minute}", gain)
-
-
-def _computing_model(case: Case) -> Explanation | None:
-    """A model that computes in this process, or on this machine, shares its cores among all calls."""
-    seen = case.observed
-    busy = seen.cpu_s is not None and seen.own_s * seen.tried_per_s >= BUSY and seen.own_s >= _HEAVY_S
-    computes = case.blocks.model.implementation == "local_model" or (busy and seen.model_in_process)
-    return _stronger_machine(case) if computes and _is_long(case) and seen.model_use >= _MODEL_BUSY else None
-
-
-def _blocking_model(case: Case) -> Explanation | None:
-    """A model in this process that never lets go of the event loop, however little CPU a busy machine gives it."""
-    seen = case.observed
-    return _stronger_machine(case) if seen.model_in_process and seen.one_by_one and _is_long(case) else None
-
-
-def _is_long(case: Case) -> bool:
-    return case.observed.parts["model"] >= _MODEL_LONG * case.observed.total_s
-
-
-def _stronger_machine(case: Case) -> Explanation:
-    seen = case.observed
-    where = "in the collector's process" if seen.model_in_process else "on its server's cores"
-    evidence = [f"it computes {where}, and had a call to answer {seen.model_use:.0%} of the time"]
-    if seen.model_in_process and seen.cpu_share is not None:
-        evidence.append(f"the process used {seen.cpu_share:.1f} cores")
-    evidence.append(time_spent(seen))
-    change = "use a smaller model, or a model server on a machine with more cores or a GPU"
-    remark = "More rollouts at once share the same cores."
-    return Explanation("model", "the model", evidence, [make_advice(change)], "model", remark)
+    return advise("ask for no more than the provider allows", f"+requests_per_minute={per_minute}", gain)
 
 
 def _own_rate(case: Case) -> Explanation | None:
@@ -130,12 +93,11 @@ def _own_rate(case: Case) -> Explanation | None:
     if name is None:
         return None
     limit = seen.limiters[name].places or 0
-    calls = f"{figure(seen.attempts * seen.model_calls)} model calls"
-    asked = f"{calls} were made in {ms(seen.seconds)}"
+    calls = f"{figure(seen.attempts * seen.model_calls)} model calls were made in {ms(seen.seconds)}"
     if seen.seconds >= _MINUTE_S:  # less says little of a minute: the first calls come at once
-        asked += f", {figure(60 * seen.tried_per_s * seen.model_calls)} per minute"
-    evidence = [f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {name}={limit}", asked]
-    advice = make_advice(f"raise {name} if the provider allows more", f"+{name}={2 * limit}")
+        calls += f", {figure(60 * seen.tried_per_s * seen.model_calls)} per minute"
+    evidence = [f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {name}={limit}", calls]
+    advice = advise(f"raise {name} if the provider allows more", f"+{name}={2 * limit}")
     return Explanation(f"{name}_limit", name, evidence, [advice], "queue", f"{NOT_KNOWN}: what the provider allows.")
 
 
@@ -145,51 +107,59 @@ def _limiter(case: Case) -> Explanation | None:
     if name is None or (name == "model" and seen.model is not None and seen.model.saturated):
         return None
     limiter, places = seen.limiters[name], case.places[name]
-    connections = name == CONNECTION
     setting = limiter.setting or f'Limiter("{name}", {places})'
     one = "the one" if places == 1 else f"one of {places}"
-    noun = ("connection" if connections else "place") + ("" if places == 1 else "s")
-    evidence = [
-        f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {one} {noun} ({setting})",
-        slots_in_use(seen),
-    ]
-    block = case.named.get(limiter.where) or (case.blocks.model if limiter.part == "model" else case.blocks.environment)
+    noun = ("connection" if name == CONNECTION else "place") + ("" if places == 1 else "s")
+    wait = f"{took(seen)}, {ms(seen.queues[name])} of it waiting for {one} {noun} ({setting})"
+    evidence = [wait, slots_in_use(seen)]
     if setting.endswith("_processes"):  # each place is a process, which needs a core
-        return _more_processes_for(limiter.part, case, block, setting, evidence)
-    if connections:  # ours to raise to as many as there are slots: nothing is asked more than it was to be asked
-        enough, stages = max(seen.limit, MOST_TIMES * places), seen.connected
-    else:
-        enough = min(MOST_TIMES * places, max(seen.limit, places + 1))
-        stages = {stage for stage, limited in seen.limited.items() if limited == name}
-    doubt = case.doubt(enough / places, stages)
-    gain = None
-    if not doubt and stages:
-        gain = case.prediction.gain(case.prediction.capacity._replace(places={**case.places, name: enough}))
-    override = f"+{setting}={enough}" if connections else block.override(setting, enough) if limiter.setting else ""
-    of = "" if connections or not limiter.setting else f" of {block.name}"
-    raised = setting if limiter.setting else f"the limit of {setting}"
-    advice = [make_advice(f"raise {raised}{of} from {places} to {enough}", override, gain)]
+        return _more_processes(case, limiter, places, evidence)
+    if name == CONNECTION:
+        return _more_connections(case, setting, places, evidence)
+    enough = min(MOST_TIMES * places, max(seen.limit, places + 1))
+    block = case.limited_block(limiter)
+    override = block.override(setting, enough) if limiter.setting else ""
+    raised = f"{setting} of {block.name}" if limiter.setting else f"the limit of {setting}"
+    advice, doubt = _more_places(case, name, enough, f"raise {raised} from {places} to {enough}", override)
     what = "the model's own limit" if name == "model" else f"the {name}'s limit"
-    what = "the connection limit" if connections else "the environment's threads" if name == "threads" else what
+    what = "the environment's threads" if name == "threads" else what
     bound = name if name == "threads" else f"{name}_limit"
-    part = name if connections else "queue"
-    return Explanation(bound, f"{what} ({setting})", evidence, advice, part, doubt)
+    return Explanation(bound, f"{what} ({setting})", evidence, [advice], "queue", doubt)
 
 
-def _more_processes_for(part: str, case: Case, block: Block, setting: str, evidence: list[str]) -> Explanation:
-    is_verify = part == "verify"
-    places = case.places[case.limiter or ""]
+def _more_connections(case: Case, setting: str, places: int, evidence: list[str]) -> Explanation:
+    """Connections are limited by the collector, and may be as many as its slots."""
+    enough = max(case.observed.limit, MOST_TIMES * places)
+    change = f"raise {setting} from {places} to {enough}"
+    advice, doubt = _more_places(case, CONNECTION, enough, change, f"+{setting}={enough}")
+    what = f"the connection limit ({setting})"
+    return Explanation("connection_limit", what, evidence, [advice], CONNECTION, doubt)
+
+
+def _more_places(case: Case, name: str, enough: int, change: str, override: str) -> tuple[Json, str]:
+    """The advice with a prediction, or the reason why nothing is predicted."""
+    seen = case.observed
+    stages = {stage for stage, limited in seen.limited.items() if limited == name}
+    stages = seen.connected if name == CONNECTION else stages
+    doubt = case.doubt(enough / case.places[name], stages)
+    gain = case.gain(places={**case.places, name: enough}) if stages and not doubt else None
+    return advise(change, override, gain), doubt
+
+
+def _more_processes(case: Case, limiter: SeenLimiter, places: int, evidence: list[str]) -> Explanation:
+    is_verify, block = limiter.part == "verify", case.limited_block(limiter)
     enough = min(2 * places, case.cores)
     if enough > places:
-        change = f"raise {setting} of {block.name} from {places} to {enough}, if the cores are idle"
-        advice = make_advice(change, block.override(setting, enough))
+        change = f"raise {limiter.setting} of {block.name} from {places} to {enough}, if the cores are idle"
+        advice = advise(change, block.override(limiter.setting, enough))
     else:
         evidence.append(f"they are as many as the cores here: {case.cores}")
-        more = "use a machine with more cores"
-        advice = make_advice(f"{DEFERRED[0]}, or {more}", LATER) if is_verify else make_advice(more)
+        later = "leave verification for later and score the file with velo verify, or use a machine with more cores"
+        advice = advise(later, LATER) if is_verify else advise("use a machine with more cores")
     if is_verify:
         return Explanation("verify_cpu", "verification CPU", evidence, [advice], "queue")
-    return Explanation("tool", "the CPU of tools" if part == "tools" else code(part), evidence, [advice], "queue")
+    what = "the CPU of tools" if limiter.part == "tools" else code(limiter.part)
+    return Explanation("tool", what, evidence, [advice], "queue")
 
 
 def _straggler(case: Case) -> Explanation | None:
@@ -212,28 +182,26 @@ def _straggler(case: Case) -> Explanation | None:
     ]
     gain = seen.seconds / (seen.seconds - alone_s)
     change = "find out why it takes so long (velo show); without it the run ends earlier"
-    advice = make_advice(change, "", Gain(gain * seen.per_s, gain))
-    return Explanation("straggler", "one slow rollout", evidence, [advice])
+    return Explanation("straggler", "one slow rollout", evidence, [advise(change, "", Gain(gain * seen.per_s, gain))])
 
 
 def _saturated_model(case: Case) -> Explanation | None:
-    """The model gets slower as much as it is asked more."""
+    """The model answers no more calls when more are in flight; each takes longer instead."""
     seen, effect, block = case.observed, case.observed.model, case.blocks.model
-    if not _is_long(case) or effect is None or not effect.saturated:
+    if effect is None or not effect.saturated or not case.model_is_long:
         return None
     evidence = [
         _by_load(effect),
         f"the model answered {figure(effect.per_s)} calls/s, however many waited",
         f"{took(seen)}, {ms(seen.parts['model'])} of it waiting for the model",
     ]
-    gain = case.prediction.gain(case.prediction.capacity._replace(rates={"model": 2 * effect.per_s}))
     enough = max(ceil(effect.per_s * effect.low_s * seen.total_s / max(seen.parts["model"], 1e-9)), 1)
     few = "One rollout" if enough == 1 else f"{enough} rollouts"
     remark = f"{few} at once would keep it as busy." if enough < seen.limit else ""
+    change, override = "give the model twice the strength (a second server, more cores)", ""
     if block.implementation == "openai_model":
-        advice = make_advice("put a second server beside it", block.override("openai_base_url", _urls(block)), gain)
-    else:
-        advice = make_advice("give the model twice the strength (a second server, more cores)", "", gain)
+        change, override = "put a second server beside it", block.override("openai_base_url", _urls(block))
+    advice = advise(change, override, case.gain(rates={"model": 2 * effect.per_s}))
     return Explanation("model", "the model", evidence, [advice], "model", remark)
 
 
@@ -244,7 +212,7 @@ def _urls(block: Block) -> str:
 
 
 def _idle_slots(case: Case) -> Explanation | None:
-    """Slots that nobody needed. A limit that was still changing says nothing about them."""
+    """Slots that were not used, unless the limit was still changing."""
     seen = case.observed
     if seen.attempts < 2 * seen.limit:  # most begin and end together, so `full` says nothing
         idle = seen.slots_used < _IDLE_AT_ONCE * seen.mean_limit
@@ -260,11 +228,9 @@ def _few_tasks(case: Case) -> Explanation:
         f"{seen.attempts} rollouts are few for {seen.limit} at once: the last ones ran almost alone",
     ]
     enough = max(_MANY * seen.limit, seen.attempts)
-    override = ""
-    if case.repeats is not None:
-        override = f"+num_repeats={ceil(enough * case.repeats / seen.attempts)}"
+    override = "" if case.repeats is None else f"+num_repeats={ceil(enough * case.repeats / seen.attempts)}"
     change = "give it more at once: more tasks, or more repeats of each"
-    advice = make_advice(change, override, case.prediction.gain(attempts=enough))
+    advice = advise(change, override, case.prediction.gain(attempts=enough))
     return Explanation("input", "too few tasks", evidence, [advice])
 
 
@@ -281,7 +247,7 @@ def _concurrency(case: Case) -> Explanation:
         now = "" if seen.limit == high else f" and is at {seen.limit}"
         evidence.append(f"the limit was still changing: auto went from {low} to {high}{now}")
         slots, change = seen.limit, "begin with what auto came to"
-    gain = case.prediction.gain(case.prediction.capacity._replace(slots=slots))
+    gain = case.gain(slots=slots)
     # a model that surely got slower with the load, and perhaps so much that it answers no more with more
     all_given = effect is not None and effect.slows > 0 and effect.slows + effect.doubt >= _ALL
     if gain.gain < HELPS or seen.one_by_one or (part == "model" and all_given):
@@ -291,10 +257,10 @@ def _concurrency(case: Case) -> Explanation:
     doubt = case.doubt(slots / seen.limit)
     if any(busy >= _SERVER_LOADED for busy in seen.shares.values()):
         doubt = f"{NOT_KNOWN}: a server is half busy already."
-    advice = make_advice(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
+    advice = advise(change, f"+num_samples_in_parallel={slots}", None if doubt else gain)
     harmless = seen.refusals.number > 0 and seen.refusals.follow_load is False  # 429s that `auto` would yield to
     if doubt and seen.steady and not harmless:
-        advice = make_advice("let the collector find the number", "+num_samples_in_parallel=auto")
+        advice = advise("let the collector find the number", "+num_samples_in_parallel=auto")
     return Explanation("concurrency", "the concurrency limit", evidence, [advice], part, doubt)
 
 
@@ -317,14 +283,12 @@ def _by_load(effect: LoadEffect) -> str:
 
 RULES: tuple[Rule, ...] = (
     _rate_limit,
-    _computing_model,
+    computing_model,
     busy_interpreter,
-    busy_server_code,
     busy_server,
     _own_rate,
     _limiter,
     _straggler,
-    _blocking_model,
     _saturated_model,
     _idle_slots,
     _concurrency,

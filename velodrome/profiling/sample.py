@@ -17,16 +17,14 @@ FEWEST = 20  # rollouts that a verdict needs
 FIRST = 100
 LAST = 250
 BETWEEN = 150
-_MOST_NODES = 2_000  # in each of the three; trees can be large
 
 
 class RecordedAttempt(NamedTuple):
-    """One attempt: when it began (seconds since 1970), its times, whether it was kept, the nodes of its tree."""
+    """One attempt: when it began (seconds since 1970), its times, and whether it was kept."""
 
     start: float
     times: RowTimes
     kept: bool
-    nodes: int
     key: str = ""
 
     @property
@@ -52,7 +50,6 @@ class RunSample:
         self._first: list[RecordedAttempt] = []
         self._between: list[RecordedAttempt] = []
         self._last: deque[RecordedAttempt] = deque()
-        self._nodes = [0, 0, 0]
         self._seen = 0
         self._chance = random.Random(4)
 
@@ -64,31 +61,20 @@ class RunSample:
             self.failed += 1
         self.total_s += attempt.total_s
         self.parts = list(map(add, self.parts, attempt.times.parts))
-        nodes = self._nodes
-        if nodes[0] < _MOST_NODES and len(self._first) < FIRST:
+        if len(self._first) < FIRST:
             self._first.append(attempt)
-            nodes[0] += attempt.nodes
             return
-        last = self._last
-        last.append(attempt)
-        nodes[2] += attempt.nodes
-        while len(last) > LAST or (nodes[2] > _MOST_NODES and len(last) > 1):
-            oldest = last.popleft()
-            nodes[2] -= oldest.nodes
+        self._last.append(attempt)
+        if len(self._last) > LAST:
             self._seen += 1
-            self._choose(oldest)
+            self._choose(self._last.popleft())
 
     def _choose(self, attempt: RecordedAttempt) -> None:
         """Algorithm R: the latest takes the place of a chosen one as often as is fair."""
-        chosen, nodes = self._between, self._nodes
-        if len(chosen) < BETWEEN and nodes[1] < _MOST_NODES:
-            chosen.append(attempt)
-            nodes[1] += attempt.nodes
-            return
-        place = int(self._chance.random() * self._seen)
-        if place < len(chosen):
-            nodes[1] += attempt.nodes - chosen[place].nodes
-            chosen[place] = attempt
+        if len(self._between) < BETWEEN:
+            self._between.append(attempt)
+        elif (place := int(self._chance.random() * self._seen)) < BETWEEN:
+            self._between[place] = attempt
 
     @property
     def windows(self) -> tuple[list[RecordedAttempt], ...]:
@@ -99,7 +85,7 @@ class RunSample:
 
     @property
     def fair(self) -> list[RecordedAttempt]:
-        """Attempts that stand for all of the run: of its first and its last as large a share as of the others."""
+        """Attempts that represent the whole run: the same share of its beginning, its middle and its end."""
         if not self._between:
             return [*self._first, *self._last]
         every = max(round(self._seen / len(self._between)), 1)

@@ -48,7 +48,7 @@ class Series:
                 point[5] = lag_s
 
     def report(self, active: Stretches) -> Json:
-        """The points in order: those in which nothing ran are left out, those in which nothing finished are zero."""
+        """The points in order. A point in which nothing ran is left out; one in which nothing finished is zero."""
         points, width_s = self._points, self._width_s
         finished = sum(point[0] for point in points.values())
         while len(points) > _FEW_POINTS and finished < _ROLLOUTS_A_POINT * len(points):

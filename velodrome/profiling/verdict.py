@@ -5,25 +5,17 @@ The first rule that applies names the bound; arithmetic predicts. What the file 
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
-from velodrome.machine import cores
-from velodrome.profiling.attempts import CONNECTION, SETTINGS, SeenLimiter
-from velodrome.profiling.config_blocks import UNKNOWN, Blocks, find_blocks
+from velodrome.profiling.case import HELPS, LATER, Case, Explanation
 from velodrome.profiling.observed import Observed
-from velodrome.profiling.phrases import Advice
-from velodrome.profiling.prediction import Prediction
 from velodrome.profiling.rules import RULES
 from velodrome.profiling.sample import FEWEST, RunSample
-from velodrome.profiling.verdict_case import HELPS, LATER, QUEUED, Case, Explanation
 from velodrome.timing.figures import counted, figure
 
 Json = dict[str, Any]
 
 SHORTEST_S = 0.5
-_DEFAULT_PLACES = {"threads": 32, "judge": 16}
-_LOCAL_OWN_S = 0.001  # a model in the collector's process uses CPU that is not the event loop's
 
 
 def make_verdict(sample: RunSample, seconds: float, config: Json | None = None, whose: str = "") -> Json:
@@ -36,34 +28,8 @@ def make_verdict(sample: RunSample, seconds: float, config: Json | None = None, 
     if seconds < SHORTEST_S:
         short = f"the run took {seconds:.1g} s: too short to tell"
         return _as_json(Explanation("unknown", "not known", [short]), observed)
-    case = _make_case(observed, config)
+    case = Case(observed, config)
     return _as_json(next(explanation for rule in RULES if (explanation := rule(case)) is not None), observed, whose)
-
-
-def _make_case(observed: Observed, config: Json | None) -> Case:
-    blocks = find_blocks(config, observed.agent)
-    local = blocks.model.implementation == "local_model"
-    own_s = min(observed.own_s, _LOCAL_OWN_S) if local else observed.own_s
-    return Case(observed, Prediction(observed, _places(observed, blocks, cores()), own_s), config, cores())
-
-
-def _places(observed: Observed, blocks: Blocks, cores: int) -> dict[str, int]:
-    """How many places each limiter has: as its span says, as configured, else as many as were in use during a wait."""
-    limiters = {name: SeenLimiter(name, setting, part=name) for name, setting in SETTINGS.items()} | observed.limiters
-    places = {}
-    for name, limiter in limiters.items():
-        block = blocks.model if limiter.part == "model" else blocks.environment
-        size = limiter.places or block.number(limiter.setting)
-        used = observed.tried_per_s * observed.busy_s.get(name, 0.0)
-        if blocks is not UNKNOWN:
-            size = size or _DEFAULT_PLACES.get(name)
-        if limiter.setting.endswith("_processes"):
-            size = size or max(cores, ceil(used))
-        if name == CONNECTION or observed.queues.get(name, 0.0) > QUEUED * observed.total_s:
-            places[name] = size or max(round(used), 1)
-        elif size or name in _DEFAULT_PLACES:
-            places[name] = max(size or _DEFAULT_PLACES[name], ceil(used))
-    return places
 
 
 def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "") -> Json:
@@ -74,6 +40,13 @@ def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "
     advice = list(explanation.advice)
     if explanation.bound != "rate_limit":  # there fewer at once lose nothing, and spare the provider
         advice = [each for each in advice if each["gain"] is None or each["gain"] >= HELPS]
+    evidence = "; ".join(explanation.evidence)
+    paragraph = f"{figure(per_s)} rollouts/s {whose}".rstrip() + f", bounded by {explanation.what}: {evidence}."
+    if explanation.bound == "unknown":
+        paragraph = f"What bounds throughput is not known: {evidence}."
+    elif advice:
+        served = bool(observed and observed.shares)
+        paragraph += f" What to change: {_change(advice[0], served=served)}"
     return {
         "bound": explanation.bound,
         "what": explanation.what,
@@ -81,26 +54,11 @@ def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "
         "rollouts_per_s": per_s,
         "evidence": explanation.evidence,
         "advice": advice,
-        "paragraph": _paragraph(
-            explanation,
-            advice,
-            f"{figure(per_s)} rollouts/s {whose}".rstrip(),
-            served=bool(observed and observed.shares),
-        ),
+        "paragraph": f"{paragraph} {explanation.remark}".rstrip(),
     }
 
 
-def _paragraph(explanation: Explanation, advice: list[Advice], rate: str, *, served: bool) -> str:
-    evidence = "; ".join(explanation.evidence)
-    if explanation.bound == "unknown":
-        return f"What bounds throughput is not known: {evidence}."
-    text = f"{rate}, bounded by {explanation.what}: {evidence}."
-    if advice:
-        text += f" What to change: {_change(advice[0], served=served)}"
-    return f"{text} {explanation.remark}".rstrip()
-
-
-def _change(advice: Advice, *, served: bool) -> str:
+def _change(advice: Json, *, served: bool) -> str:
     override, predicted = str(advice["override"]), advice["predicted_rollouts_per_s"]
     text = f"{advice['change']} ({override})" if override else f"{advice['change']}"
     if predicted is not None:

@@ -1,4 +1,4 @@
-"""Processes that run an environment's code, so that whatever the code does costs one call and nothing else.
+"""Processes that run an environment's code, so that a crash or a hang costs one call.
 
 A worker runs one call at a time. It is started before it is needed, used again, and replaced when it ends, when it
 takes too long or too much memory, and after so many calls. Waiting for a free one is a span of its own, as is the wait

@@ -287,7 +287,7 @@ class Environment(Component):
                 raise InputError(f"{owner.__name__}: {setting}, but it has a {name} of its own; leave one of them out")
 
     async def _seed(self, seed: Hook, task: Json) -> Any:
-        """The state. Code in a thread cannot be cancelled, so what it returns to nobody is closed."""
+        """The state. Code in a thread cannot be cancelled, so a state that comes too late is closed."""
         call = partial(seed.function, self, task)
         late = partial(self._close_late, scope.current())
         with blame(ToolError, seed.name):
@@ -307,7 +307,7 @@ class Environment(Component):
                 await self._run(ToolError, close, self.session_timeout_s, call)
 
     def _close_late(self, call: scope.Scope | None, state: Any) -> None:
-        """The state of a session whose seeding was given up came after all: free it, nobody else will."""
+        """Close a state that came after its seeding had timed out."""
         if inspect.iscoroutine(state):
             state.close()
         elif self._shape.close is not None:
@@ -335,7 +335,7 @@ async def _inline(call: Callable[[], Any]) -> Any:
 
 
 def is_model(value: Any) -> bool:
-    """Whether a setting is a model that can be asked."""
+    """Whether a setting is a model."""
     return hasattr(value, "respond") and not hasattr(value, "run")
 
 
@@ -347,5 +347,5 @@ def no_such_tool(name: str, tools: Collection[str]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What the model is told of an error."""
+    """The text of an error, for the model."""
     return " ".join(str(error).split())[:1000] or type(error).__name__

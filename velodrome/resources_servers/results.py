@@ -1,6 +1,6 @@
 """What the user's code may hand back: the text of a tool result, and a score.
 
-Each is checked here, once, where it enters. A score that is not one is an error and never a zero.
+Each is checked here, once, where it enters. An invalid score is an error and never a zero.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _cut(encoded: bytes, limit_bytes: int) -> str:
 
 
 def score_fields(result: Any) -> Json:
-    """The fields of a score: `reward`, a finite number, and whatever else `verify` returned, as plain JSON."""
+    """The fields of a score: `reward`, a finite number, and everything else that `verify` returned, as plain JSON."""
     score = _as_dict(result)
     if "reward" not in score:
         raise VerifyError(f'verify returned {_shown(result)}, which has no "reward"')
@@ -105,7 +105,7 @@ def _float(name: str, value: Any, result: Any) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """orjson's way out for what it does not know."""
+    """What orjson calls for a value that it cannot encode."""
     if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json")
     if isinstance(value, tuple):

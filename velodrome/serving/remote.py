@@ -21,13 +21,13 @@ from velodrome.rates import counted
 from velodrome.records.events import all_events
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.environment import no_such_tool
-from velodrome.resources_servers.turn_environment import well_formed
-from velodrome.resources_servers.turn_results import (
+from velodrome.resources_servers.turn_environment import (
     STEP_PARTS,
     addressed_reset,
     addressed_step,
     reset_fields,
     step_fields,
+    well_formed,
 )
 from velodrome.responses_api_models.openai_model.replies import is_stream, response_in, response_stream
 from velodrome.serving import wire

@@ -43,6 +43,7 @@ _EXPECTED = {  # pydantic's types of errors in our words
     "string_pattern_mismatch": "a text of the form {pattern}",
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
+    "too_short": "at least {min_length}",
     "tuple_type": "a list",
 }
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs, by how much, and whether so many tasks could show it.
+"""Two runs side by side: what differs, by how much, and whether the tasks are enough to show it.
 
 Tasks that both runs have are compared with themselves, and each counts alike; that is what tells a better model from
 easier tasks. Nothing is called better whose interval reaches zero.
@@ -80,22 +80,26 @@ def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) ->
     both = [(place, b.tasks[task]) for task, place in a.tasks.items() if task in b.tasks]
     tasks = {"both": len(both), "only_a": len(a.tasks) - len(both), "only_b": len(b.tasks) - len(both)}
     paired = 0 < min(len(a.tasks), len(b.tasks)) <= 2 * len(both)
-    names = sorted(a.cells.keys() | b.cells.keys(), key=field_order)
-    measures = [(name, _field(a, name), _field(b, name)) for name in names]
-    b_rates = dict(b.rates(ks))
-    at = 1 if names[:1] == ["reward"] else 0  # the rates come after it
-    measures[at:at] = [(name, rate, b_rates[name]) for name, rate in a.rates(ks) if name in b_rates]
-    fields = [_compared(name, before, after, both if paired else None, level) for name, before, after in measures]
+    pairs = both if paired else None
+    fields = [compared(name, before, after, pairs, level) for name, (before, after) in measures([a, b], ks)]
     return {"tasks": tasks, "fields": fields, "verdict": verdict(fields, level)}
 
 
-def _field(group: RolloutGroup, name: str) -> Measure | None:
-    return group.cells[name].measure(name) if name in group.cells else None
+def measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
+    """Every number that a group has: the reward, the rates that all have, then the others."""
+    names = sorted({name for group in groups for name in group.cells}, key=field_order)
+    rates = [dict(group.rates(ks)) for group in groups]
+    of_all = [name for name in rates[0] if all(name in each for each in rates)]
+    after_reward = 1 if names[:1] == ["reward"] else 0
+    names[after_reward:after_reward] = of_all
+    for name in names:
+        if name in of_all:
+            yield name, [each[name] for each in rates]
+        else:
+            yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
 
 
-def _compared(
-    name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float
-) -> Json:
+def compared(name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float) -> Json:
     """One number of both runs: task by task for tasks that are in `both`, or each run with its own interval."""
     if a is None or b is None:
         return _entry(name, a and a.mean, b and b.mean, None, None, (0, 0), too_few=True)
@@ -146,23 +150,13 @@ def _entry(
     a, b = (value if value is not None and isfinite(value) else None for value in (a, b))
     low, high = interval if interval is not None and all(map(isfinite, interval)) else (None, None)
     difference = None if paired is None or a is None or b is None else _apart(a, b)
-    return {
-        "name": name,
-        "a": a,
-        "b": b,
-        "difference": difference,
-        "low": low,
-        "high": high,
-        "paired": bool(paired),
-        "tasks": min(tasks),
-        "tasks_a": tasks[0],
-        "tasks_b": tasks[1],
-        "too_few": too_few,
-    }
+    numbers = {"name": name, "a": a, "b": b, "difference": difference, "low": low, "high": high}
+    counts = {"tasks": min(tasks), "tasks_a": tasks[0], "tasks_b": tasks[1]}
+    return {**numbers, "paired": bool(paired), **counts, "too_few": too_few}
 
 
 def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
-    """One line: better, worse, or nothing that can be told apart from chance."""
+    """One line: better, worse, or no difference beyond chance."""
     reward = next((each for each in fields if each["name"] == name), None)
     if reward is None or reward["difference"] is None:
         return f"no {name} that both runs have: nothing to judge by"
@@ -234,7 +228,7 @@ def add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
 
 
 def prompt_of(facts: RowFacts) -> str:
-    """The last thing the user asked, on one line and cut."""
+    """The user's last message, on one line and cut."""
     text = facts.questions[-1] if facts.questions else ""
     return " ".join(text[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
 

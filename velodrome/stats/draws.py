@@ -22,7 +22,7 @@ def pass_hat_k(n: int, passed: int, k: int) -> float:
 
 
 def ballot(votes: Iterable[Vote]) -> Ballot:
-    """The votes counted: of each answer how many tries gave it and how many of those passed, and the tries without."""
+    """Count the votes: the tries and the passes of each answer, and the tries that gave no answer."""
     tries: Counter[int] = Counter()
     right: Counter[int] = Counter()
     for answer, passed in votes:
@@ -46,7 +46,7 @@ def majority_at_k(votes: Ballot, k: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _winning(counts: tuple[int, ...], silent: int, k: int) -> dict[int, float]:
-    """For an answer given so many times, the chance that it wins among k tries."""
+    """The chance that an answer wins among k tries, by how often it was given."""
     every = comb(sum(counts) + silent, k)
     chances = {}
     for own in set(counts):

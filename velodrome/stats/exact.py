@@ -1,78 +1,36 @@
 """Sums that do not depend on the order of what is added, to the last digit, and that never overflow.
 
-Fractions are added exactly; the division at the end rounds once.
+A float is a whole number of some power of 1/2, so sums of them are kept as whole numbers; a division at the end rounds
+once.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from math import fsum, isfinite
-
-_AT_ONCE = 256
+from math import inf, isfinite
 
 
-def exact_sum(values: Sequence[float]) -> Fraction:
-    """The sum of finite numbers without rounding: what `fsum` rounds off is summed again, until nothing is left."""
-    rest, total = list(values), Fraction(0)
-    try:
-        while part := fsum(rest):
-            total += Fraction(part)
-            rest.append(-part)
-    except OverflowError:
-        return sum(map(Fraction, values), Fraction(0))
-    return total
+class ExactSum:
+    """The sum of finite numbers: `_whole` x 2 ** -`_bits`."""
 
-
-def as_float(exact: Fraction) -> float:
-    """The nearest float; infinite where no float can hold it."""
-    try:
-        return float(exact)
-    except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
-
-
-def root(exact: Fraction) -> float:
-    """The square root, whatever its size; 0 of what is not positive."""
-    return float((Decimal(exact.numerator) / exact.denominator).sqrt()) if exact > 0 else 0.0
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """The mean of finite numbers, whatever their order and size."""
-    return as_float(exact_sum(values) / len(values))
-
-
-class Mean:
-    """The mean of finite numbers that come one by one; many are added at once, which takes a third of the time."""
-
-    __slots__ = ("_fresh", "_sum", "_summed")
+    __slots__ = ("_bits", "_whole")
 
     def __init__(self) -> None:
-        self._sum = Fraction(0)
-        self._summed = 0
-        self._fresh: list[float] = []
+        self._whole = self._bits = 0
 
-    def add(self, value: float) -> None:
-        self._fresh.append(value)
-        if len(self._fresh) >= _AT_ONCE:
-            self._settle()
-
-    def _settle(self) -> None:
-        self._summed += len(self._fresh)
-        self._sum += exact_sum(self._fresh)
-        self._fresh.clear()
+    def add(self, numerator: int, bits: int) -> None:
+        """Add numerator / 2 ** bits."""
+        if bits > self._bits:
+            self._whole <<= bits - self._bits
+            self._bits = bits
+        self._whole += numerator << (self._bits - bits)
 
     @property
-    def count(self) -> int:
-        return self._summed + len(self._fresh)
-
-    @property
-    def value(self) -> float | None:
-        self._settle()
-        return as_float(self._sum / self._summed) if self._summed else None
+    def fraction(self) -> Fraction:
+        return Fraction(self._whole, 1 << self._bits)
 
 
 class Moments:
@@ -80,28 +38,46 @@ class Moments:
 
     __slots__ = ("_squares", "_sum", "n")
 
-    def __init__(self) -> None:
+    def __init__(self, values: Iterable[float] = ()) -> None:
         self.n = 0
-        self._sum = self._squares = Fraction(0)
+        self._sum, self._squares = ExactSum(), ExactSum()
+        for value in values:
+            self.add(value)
 
-    def extend(self, values: Sequence[float]) -> None:
-        """Whole numbers of one unit are added, which is quicker than fractions."""
-        counted = [(*value.as_integer_ratio(), count) for value, count in Counter(values).items()]
-        unit = max(denominator for _, denominator, _ in counted)
-        wholes = [(numerator * (unit // denominator), count) for numerator, denominator, count in counted]
-        self._sum += Fraction(sum([whole * count for whole, count in wholes]), unit)
-        self._squares += Fraction(sum([whole * whole * count for whole, count in wholes]), unit * unit)
-        self.n += len(values)
+    def add(self, value: float) -> None:
+        numerator, denominator = value.as_integer_ratio()
+        bits = denominator.bit_length() - 1
+        self.n += 1
+        self._sum.add(numerator, bits)
+        self._squares.add(numerator * numerator, 2 * bits)
 
     @property
     def mean(self) -> float | None:
-        return as_float(self._sum / self.n) if self.n else None
+        return _as_float(self._sum.fraction / self.n) if self.n else None
 
     @property
     def std(self) -> float | None:
         """The standard deviation of a sample, with n - 1 below the line; None of fewer than two."""
-        n = self.n
-        return root((n * self._squares - self._sum * self._sum) / (n * (n - 1))) if n > 1 else None
+        n, total = self.n, self._sum.fraction
+        return _root((n * self._squares.fraction - total * total) / (n * (n - 1))) if n > 1 else None
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of finite numbers, in any order and of any size."""
+    return Moments(values).mean or 0.0
+
+
+def _as_float(exact: Fraction) -> float:
+    """The nearest float; infinite where no float can hold it."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
+def _root(exact: Fraction) -> float:
+    """The square root of a fraction of any size; 0 if it is not positive."""
+    return float((Decimal(exact.numerator) / exact.denominator).sqrt()) if exact > 0 else 0.0
 
 
 class TaskSums:
@@ -118,19 +94,17 @@ class TaskSums:
         self._low = array("d")
         self._rest: dict[int, Fraction] = {}
 
-    def extend(self, values: Sequence[float], places: Sequence[int]) -> None:
-        short = max(places) + 1 - len(self.counts)
+    def add(self, value: float, place: int) -> None:
+        short = place + 1 - len(self.counts)
         if short > 0:
             self.counts.frombytes(bytes(self.counts.itemsize * short))
             self._high.frombytes(bytes(8 * short))
             self._low.frombytes(bytes(8 * short))
-        counts, high = self.counts, self._high
-        for place, value in zip(places, values, strict=True):
-            if counts[place]:
-                self._add(place, value)
-            else:
-                high[place] = value
-            counts[place] += 1
+        if self.counts[place]:
+            self._add(place, value)
+        else:
+            self._high[place] = value
+        self.counts[place] += 1
 
     def means(self) -> dict[int, float]:
         """The mean at every place that has any, rounded once."""
@@ -138,7 +112,7 @@ class TaskSums:
         for place, (count, high, low) in enumerate(zip(self.counts, self._high, self._low, strict=True)):
             if low or place in self._rest:
                 exact = Fraction(high) + Fraction(low) + self._rest.get(place, 0)
-                means[place] = as_float(exact / count)
+                means[place] = _as_float(exact / count)
             elif count:
                 means[place] = high / count + 0.0  # -0.0 is 0
         return means

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class FirstNames(dict[str, T]):
-    """At most so many names: those that sort first, in whatever order they come.
+    """At most `most` names: the first ones when sorted, in whichever order they arrive.
 
     A name that is kept was never refused and never dropped, so its value is complete.
     """

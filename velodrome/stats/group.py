@@ -33,7 +33,6 @@ Json = dict[str, Any]
 MOST_FIELDS = 1000
 _MOST_DISTINCT = 4096
 _ANSWER = 2**62 - 1  # the bits of an answer in a vote, which is a repeat, an answer, and whether it passed
-_AT_ONCE = 64
 _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 
@@ -80,30 +79,17 @@ class Measure(NamedTuple):
 
 
 class Cell:
-    """One field of one group: how its numbers are spread, their sums, and the sum in each task.
-
-    Numbers are counted some at a time, which takes a fraction of the time; `settle` counts the last ones.
-    """
+    """One field of one group: how its numbers are spread, their sums, and the sum in each task."""
 
     def __init__(self) -> None:
         self.spread = Quantiles(exact=_MOST_DISTINCT)
         self._moments = Moments()
         self._tasks = TaskSums()
-        self._values: list[float] = []
-        self._places: list[int] = []
 
     def add(self, value: float, place: int) -> None:
-        self._values.append(value)
-        self._places.append(place)
-        if len(self._values) == _AT_ONCE:
-            self.settle()
-
-    def settle(self) -> None:
-        if self._values:
-            self._tasks.extend(self._values, self._places)
-            self._moments.extend(self._values)
-            self.spread.extend(self._values)
-            self._values, self._places = [], []
+        self._tasks.add(value, place)
+        self._moments.add(value)
+        self.spread.add(value)
 
     def measure(self, name: str) -> Measure:
         """The mean over rollouts. A reward that is always 0 or always 1 could have been the other."""
@@ -176,12 +162,10 @@ class RolloutGroup:
             self._votes.append([])
         return place
 
-    def settle(self, averaged: Collection[str]) -> None:
-        """Count what is waiting, before anything is read; fields of tasks, which are not `averaged`, are dropped."""
+    def keep_only(self, averaged: Collection[str]) -> None:
+        """Drop fields of tasks, which are not `averaged`."""
         for name in [name for name in self.cells if name not in averaged]:
             del self.cells[name]
-        for cell in self.cells.values():
-            cell.settle()
 
     def ballot(self, place: int) -> Ballot:
         """How the tries of a task voted; of very many, the first repeats."""

@@ -1,4 +1,4 @@
-"""The numbers of rollouts by group: the whole run, an agent, a task, or whatever shares the value of a field.
+"""The numbers of rollouts by group: the whole run, an agent, a task, or all rows with one value of a field.
 
 `read_groups` is `velo metrics` with a flag.
 """
@@ -21,11 +21,10 @@ from velodrome.stats.numbers import COUNTS, TIMES, numbers_of
 Json = dict[str, Any]
 
 MOST_CELLS = 25_000  # fields of all groups together; with its summary a group of one takes about 5 kB
-OTHERS = "(others)"
 NONE = "(none)"
 _PATHS = {"agent": ["meta", "agent"], "status": ["response", "status"]}
 _LONGEST_NAME = 200
-_FOLD_EVERY = 1024  # rows
+_COUNT_EVERY = 1024  # rows
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
@@ -45,18 +44,10 @@ def picker(by: str) -> Callable[[Json, str | None], str]:
 
 
 class RunReading:
-    """The run and its groups. Groups from `first_other` on, in the order they are shown in, are one."""
+    """The run and its groups."""
 
-    def __init__(
-        self,
-        settings: MetricsSettings,
-        *,
-        prompts: bool = False,
-        most_cells: int = MOST_CELLS,
-        first_other: str | None = None,
-    ) -> None:
+    def __init__(self, settings: MetricsSettings, *, prompts: bool = False, most_cells: int = MOST_CELLS) -> None:
         self.settings = settings
-        self.first_other = first_other
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = RolloutGroup(settings)
         self.groups: dict[str, RolloutGroup] = {}
@@ -80,27 +71,21 @@ class RunReading:
         if self._pick is not None:
             if self.settings.by == "task" and wanted is None:  # there are many, each of few rollouts
                 numbers = {name: value for name, value in numbers.items() if name == "reward"}
-            self._group(self._pick(facts.row, task)).add(facts, numbers, answer)
-        if self.run.rows % _FOLD_EVERY == 0:
-            self.fold()
+            name = self._pick(facts.row, task)
+            if name not in self.groups:
+                self.groups[name] = RolloutGroup(self.settings)
+            self.groups[name].add(facts, numbers, answer)
+            if self.run.rows % _COUNT_EVERY == 0:
+                self.count_cells()
 
-    def _group(self, name: str) -> RolloutGroup:
-        if self.first_other is not None and natural(name) >= natural(self.first_other):
-            name = OTHERS
-        if name not in self.groups:
-            self.groups[name] = RolloutGroup(self.settings)
-        return self.groups[name]
-
-    def fold(self) -> None:
-        """Drop the last of too many groups; `first_other` says from which on they are one when they are read again."""
-        apart = {name: len(group.cells) or 1 for name, group in self.groups.items() if name != OTHERS}
-        cells = sum(apart.values())
-        for name in sorted(apart, key=natural, reverse=True) if cells > self._most_cells else ():
-            if cells <= self._most_cells:
-                break
-            cells -= apart[name]
-            self.first_other = name
-            del self.groups[name]
+    def count_cells(self) -> None:
+        """Refuse more groups than can be kept apart."""
+        if sum(len(group.cells) or 1 for group in self.groups.values()) > self._most_cells:
+            fewer = "" if self.settings.by == "task" else ", or with fields=reward only the reward"
+            raise InputError(
+                f"by={self.settings.by}: {len(self.groups):,} groups and more are too many to keep apart; "
+                f"give a field with fewer values{fewer}"
+            )
 
     @property
     def metrics(self) -> Json:
@@ -111,12 +96,6 @@ class RunReading:
     def notes(self) -> list[str]:
         """What was not counted, or not as one would expect."""
         notes = [*self.taken.notes, *self.tally.notes()]
-        if OTHERS in self.groups:
-            fewer = len(self.settings.fields or ()) != 1 and self.settings.by != "task"
-            hint = "; with only the field reward more are kept apart" if fewer else ""
-            notes.append(
-                f"there are too many groups to keep apart: {self.groups[OTHERS].rows} rollouts are in {OTHERS!r}{hint}"
-            )
         if self.run.cells.left_out is not None:
             notes.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
         wanted, requested, most = self.settings.fields, self.settings.ks, max(self.run.tried, default=0)
@@ -130,18 +109,13 @@ class RunReading:
 def read_run(
     paths: Sequence[Path], settings: MetricsSettings, *, prompts: bool = False, most_cells: int = MOST_CELLS
 ) -> RunReading:
-    """Read the files; twice if there are too many groups, once it is known which of them are kept apart."""
+    """Read the files."""
     reading = RunReading(settings, prompts=prompts, most_cells=most_cells)
     reading.taken = read_shards(paths, reading.add)
-    reading.fold()
-    if reading.first_other is not None:
-        taken, first_other = reading.taken, reading.first_other
-        reading = RunReading(settings, prompts=prompts, most_cells=most_cells, first_other=first_other)
-        read_shards(paths, reading.add, again=taken)
-        reading.taken = taken
+    reading.count_cells()
     averaged = {*reading.tally.scored, *TIMES, *COUNTS, *(settings.fields or ())}
     for group in (reading.run, *reading.groups.values()):
-        group.settle(averaged)
+        group.keep_only(averaged)
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
         hint = "give agent, task, status, or a field of the rows as in info.level"
         raise InputError(f"by={settings.by}: no rollout has it; {hint}")
@@ -170,15 +144,15 @@ def difficulty(groups: Mapping[str, RolloutGroup]) -> dict[str, list[str]]:
     result: dict[str, list[str]] = {"solved": [], "useful": [], "hopeless": []}
     for name, group in sorted(groups.items()):
         tried, passed, reward = sum(group.tried), sum(group.passed), group.cells.get("reward")
-        if name not in (NONE, OTHERS) and tried and reward is not None:
+        if name != NONE and tried and reward is not None:
             differ = passed or reward.spread.low != reward.spread.high
             result["solved" if passed == tried else "useful" if differ else "hopeless"].append(name)
     return result
 
 
 def natural(name: str) -> tuple[int, float, str]:
-    """The order of groups: numbers by size, then texts, then those without a name of their own."""
-    if name in (NONE, OTHERS):
+    """The order of groups: numbers by size, then texts, then the rollouts without a value."""
+    if name == NONE:
         return 2, 0.0, name
     try:
         size = float(name)

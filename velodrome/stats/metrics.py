@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from velodrome.records.bounds import MAX_TOKENS
 from velodrome.records.facts import RowFacts
 from velodrome.records.outcomes import FINISHED, OUTCOMES
 from velodrome.records.rows import Unread, read_facts, read_failures
-from velodrome.stats.exact import Mean, mean_of
+from velodrome.stats.exact import Moments, mean_of
 from velodrome.stats.stretches import Stretches
 from velodrome.timing.report import clean
 
@@ -37,9 +36,9 @@ class Tally:
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.tool_calls = 0
         self._input_tokens = self._output_tokens = self.total_tokens = 0
-        self._means: dict[str, Mean] = {"reward": Mean()}
+        self._means: dict[str, Moments] = {"reward": Moments()}
         self.scored = {"reward"}  # what `verify` returned in some row: the same in another may equal the task's field
-        self._infinite: dict[str, int] = {}  # of a field, how many of its numbers are none to count with
+        self._infinite: dict[str, int] = {}  # by field: how many of its numbers are NaN or infinite
         self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
         self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
         self._active = Stretches()
@@ -54,7 +53,7 @@ class Tally:
         means = self._means
         for name, value in facts.numbers.items():
             if name not in means:
-                means[name] = Mean()
+                means[name] = Moments()
             means[name].add(value)
         if not self.scored.issuperset(facts.numbers):
             self.scored.update(facts.scored.intersection(facts.numbers))
@@ -91,19 +90,19 @@ class Tally:
             what = f"{name}: {count:,} of {self.rows:,} rollouts have a number there that is below 0 or beyond"
             notes.append(f"{what} {MAX_TOKENS:,}, so it is damaged; they are counted without it")
         for name, count in sorted(self._infinite.items()):
-            counted = self._means[name].count if name in self._means else 0
+            counted = self._means[name].n if name in self._means else 0
             what = f"{counted:,} of {counted + count:,} numbers are counted; the rest are NaN or infinite"
             notes.append(f"{clean(name)}: {what}")
         return notes
 
     def mean(self, name: str) -> float | None:
-        return self._means[name].value if name in self._means else None
+        return self._means[name].mean if name in self._means else None
 
     def metrics(self, *, failed: int = 0) -> Json:
         """Everything, under the names of docs/metrics.md."""
         names = sorted(self.scored & self._means.keys(), key=lambda name: (name != "reward", name))
         metrics: Json = {name: mean for name in names if (mean := self.mean(name)) is not None}
-        counts = {f"n/{name}": self._means[name].count for name in metrics if self._means[name].count < self.rows}
+        counts = {f"n/{name}": self._means[name].n for name in metrics if self._means[name].n < self.rows}
         if self.rows:
             metrics.setdefault("avg_tool_calls", self.tool_calls / self.rows)
         metrics["rollouts/kept"] = self.rows
@@ -142,7 +141,7 @@ class Tally:
 
 
 def largest_k(tries: Sequence[int]) -> int:
-    """The most scored rollouts that at least half of the tasks have; those without any are none."""
+    """The most scored rollouts that at least half of the tasks have; tasks without any are left out."""
     scored = sorted((n for n in tries if n), reverse=True)
     return scored[(len(scored) - 1) // 2] if scored else 0
 
@@ -168,24 +167,20 @@ def failed_keys(rollouts: Path) -> dict[str, int]:
 
 @dataclass
 class Taken:
-    """What reading files came to: keys that only failed, the rows of each file, and notes on what was not counted."""
+    """What reading files came to: keys that only failed, and notes on what was not counted."""
 
     failed: set[str] = field(default_factory=set)
-    rows: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object], again: Taken | None = None) -> Taken:
-    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one.
-
-    With `again` only the rows are read that were there then.
-    """
+def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object]) -> Taken:
+    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one."""
     taken = Taken(failed={key for path in paths for key in failed_keys(path)})
     first_file: dict[str, dict[int, int]] = {}  # of each task and repeat
     for number, path in enumerate(paths):
         unread = Unread(path)
         rows = repeated = 0
-        for facts in islice(read_facts(path, unread), again.rows[number] if again else None):
+        for facts in read_facts(path, unread):
             rows += 1
             if facts.key is not None:
                 if len(paths) > 1:
@@ -195,7 +190,6 @@ def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object], again
                         continue
                 taken.failed.discard(facts.key)
             take(facts)
-        taken.rows.append(rows)
         taken.notes += unread.notes
         if repeated:
             taken.notes.append(

@@ -41,7 +41,7 @@ def _settings(paths: Sequence[Path]) -> Json | None:
 
 
 def _parts(record: Json) -> Iterator[tuple[str, Any]]:
-    """The recipe; what the last run was asked for; and the versions."""
+    """The recipe, the request of the last run, and the versions."""
     recipe, runs = record.get("recipe"), record.get("runs")
     if isinstance(recipe, dict):
         yield from _leaves(recipe.get("instances"), "")

@@ -6,16 +6,17 @@ smallest run, every run counts all of its own, and a note says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from velodrome.stats.compare import add_prompts
+from velodrome.stats.compare import add_prompts, compared, measures
 from velodrome.stats.exact import mean_of
-from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup, field_order
+from velodrome.stats.group import Measure, MetricsSettings, RolloutGroup
 from velodrome.stats.groups import read_run
-from velodrome.stats.intervals import Interval, mean_interval, paired_interval
+from velodrome.stats.intervals import Interval, mean_interval
 from velodrome.stats.metrics import largest_k, sizes
 from velodrome.timing.figures import counted
 
@@ -50,24 +51,13 @@ def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = No
             {"rollouts": reading.run.rows, "tasks": len(reading.run.tasks), "failed": len(reading.taken.failed)}
             for reading in readings
         ],
-        "fields": [_field(name, each, places, settings.level) for name, each in _measures(groups, ks)],
+        "fields": [
+            _field(name, each, places, settings.level) for name, each in islice(measures(groups, ks), MOST_FIELDS)
+        ],
         "tasks": tasks,
         "differ": differ,
         "notes": notes,
     }
-
-
-def _measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
-    """Every number that a run has: the reward, the rates, then the others."""
-    names = sorted({name for group in groups for name in group.cells}, key=field_order)
-    rates = [dict(group.rates(ks)) for group in groups]
-    all_rates = [name for name in rates[0] if all(name in each for each in rates)]
-    order = [*(name for name in names if name == "reward"), *all_rates, *(name for name in names if name != "reward")]
-    for name in order[:MOST_FIELDS]:
-        if name in all_rates:
-            yield name, [each[name] for each in rates]
-        else:
-            yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
 
 
 def _field(name: str, measures: list[Measure | None], places: list[list[int]] | None, level: float) -> Json:
@@ -83,11 +73,15 @@ def _field(name: str, measures: list[Measure | None], places: list[list[int]] | 
     ranked = [mean for mean in known if mean is not None]
     if (name == "reward" or name.startswith(_RATES)) and len(ranked) > 1 and max(ranked) > min(ranked):
         entry["best"] = known.index(max(ranked))
+    best = entry["best"]
     for at, mean in enumerate(known):
         low, high = _within(measures[at], values[at], level, paired=places is not None) or (None, None)
-        close = entry["best"] is not None and at != entry["best"] and mean is not None
-        alike = close and _alike(measures, values, entry["best"], at, level, paired=places is not None)
-        entry["runs"].append({"mean": mean, "low": low, "high": high, "alike": bool(alike)})
+        alike = False  # whether so many tasks could not show that a run is worse than the best
+        if best is not None and at != best and mean is not None and places is not None:
+            pairs = list(zip(places[best], places[at], strict=True))
+            apart = compared(name, measures[best], measures[at], pairs, level)
+            alike = apart["low"] is None or apart["low"] <= 0 <= apart["high"]
+        entry["runs"].append({"mean": mean, "low": low, "high": high, "alike": alike})
     return entry
 
 
@@ -106,21 +100,6 @@ def _within(measure: Measure | None, values: dict[int, float], level: float, *, 
     own = list(values.values())
     interval = mean_interval(own, [1] * len(own), level, share_of=measure.share_of, within=measure.within)
     return interval if interval is not None and all(map(isfinite, interval)) else None
-
-
-def _alike(
-    measures: list[Measure | None], values: list[dict[int, float]], best: int, at: int, level: float, *, paired: bool
-) -> bool:
-    """Whether so many tasks could not show that a run is worse than the best."""
-    a, b = measures[best], measures[at]
-    if not paired or a is None or b is None:
-        return False
-    both = values[best].keys() & values[at].keys()
-    furthest = a.share_of[1] - a.share_of[0] if a.share_of is not None and a.share_of == b.share_of else None
-    interval = paired_interval(
-        [values[best][task] - values[at][task] for task in sorted(both)], level, furthest=furthest
-    )
-    return interval is None or interval[0] <= 0 <= interval[1]
 
 
 def _tasks(groups: Sequence[RolloutGroup], shared: Sequence[str]) -> tuple[list[Json], int]:

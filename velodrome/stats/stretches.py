@@ -1,22 +1,19 @@
-"""When anything was running, in bounded memory."""
+"""When anything was running."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from math import fsum
 
-MOST_STRETCHES = 100_000  # about 100 bytes each; only a file of rollouts from so many separate times has more
-
 
 class Stretches:
     """When anything at all was running. Stretches no further apart than `gap_s` are one; `lo` to `hi` is the latest.
 
-    Up to `most` of them, the order they come in makes no difference; beyond that gaps are closed as they come.
+    The order they come in makes no difference.
     """
 
-    def __init__(self, *, gap_s: float = 1.0, most: int = MOST_STRETCHES) -> None:
+    def __init__(self, *, gap_s: float = 1.0) -> None:
         self._gap_s = gap_s
-        self._most = most
         self._starts: list[float] = []  # of the earlier ones, which do not touch, rising; so are their ends
         self._ends: list[float] = []
         self.lo = self.hi = -1e18  # before any clock: nothing ran yet
@@ -50,12 +47,6 @@ class Stretches:
         if first < last:
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
         self._starts[first:last], self._ends[first:last] = [start], [end]
-        while len(self._starts) > self._most:
-            self._gap_s *= 2
-            earlier = list(zip(self._starts, self._ends, strict=True))
-            self._starts, self._ends = [], []
-            for each in earlier:
-                self._insert(*each)
 
     def holds(self, time: float) -> bool:
         if self.lo <= time <= self.hi:

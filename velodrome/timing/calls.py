@@ -1,7 +1,7 @@
 """How long functions take: yappi, from `start` to `stop`, read without stopping it. The only importer of yappi.
 
 On the CPU clock a coroutine is charged what it computes itself, on the wall clock also what it waits for. It counts
-once however often it is resumed. Every thread is counted, those that ran before the start too. One process has one
+once however often it is resumed. Every thread is counted, also a thread that ran before the start. One process has one
 yappi, and one clock at a time.
 """
 

@@ -1,4 +1,4 @@
-"""A limit on how long a block may take, cheap enough to stand around every call: `with deadline(600.0):`.
+"""A limit on how long a block may take, cheap enough to guard every call: `with deadline(600.0):`.
 
 An `asyncio.timeout` sets a timer of its own, which costs more than many of the calls it guards and almost never
 fires. Here all limits of a loop share one that looks around a few times a second, so a limit is kept to within
@@ -39,7 +39,7 @@ class deadline:
         self._watch.open.discard(self)
         if not self.expired:
             return
-        mine = self._task.uncancel() <= self._before  # nobody else asked for it to be cancelled too
+        mine = self._task.uncancel() <= self._before  # it was not also cancelled for another reason
         if mine and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise TimeoutError from error
 

@@ -6,7 +6,7 @@ from math import isfinite
 
 
 def figure(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
-    """A number with so many digits, or with commas: `0.123`, `13,512`, `2e+12`; `-` for none."""
+    """A number with `digits` digits, or with commas: `0.123`, `13,512`, `2e+12`; `-` for none."""
     if value is None:
         return "-"
     plus = "+" if sign else ""

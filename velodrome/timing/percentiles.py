@@ -33,36 +33,32 @@ class Quantiles:
 
     def add(self, number: float, times: int = 1) -> None:
         """Count one number, once or several times."""
-        counts = self._counts
         key = _bucket(number) if self._bucketed else number
-        counts[key] = counts.get(key, 0) + times
-        self._widen(number, number)
-        self.count += times
-        self.sum += number * times
-        if not self._bucketed and len(counts) > self._exact:
-            self._fold()
+        self._counts[key] = self._counts.get(key, 0) + times
+        self._counted(times, number * times, number, number)
 
     def extend(self, numbers: Sequence[float]) -> None:
         """Count many numbers at once, which is several times faster."""
-        if not numbers:
-            return
-        self._counts.update(map(_bucket, numbers) if self._bucketed else numbers)
-        self._widen(min(numbers), max(numbers))
-        self.count += len(numbers)
-        self.sum += sum(numbers)
-        if not self._bucketed and len(self._counts) > self._exact:
-            self._fold()
+        if numbers:
+            self._counts.update(map(_bucket, numbers) if self._bucketed else numbers)
+            self._counted(len(numbers), sum(numbers), min(numbers), max(numbers))
 
     def merge(self, other: Quantiles) -> None:
         """Count everything that another has counted."""
-        if not other.count:
-            return
-        if other._bucketed and not self._bucketed:
-            self._fold()
-        self._counts.update(other._buckets() if self._bucketed else other._counts)
-        self._widen(other.low, other.high)
-        self.count += other.count
-        self.sum += other.sum
+        if other.count:
+            if other._bucketed and not self._bucketed:
+                self._fold()
+            self._counts.update(other._buckets() if self._bucketed else other._counts)
+            self._counted(other.count, other.sum, other.low, other.high)
+
+    def _counted(self, count: int, total: float, low: float, high: float) -> None:
+        """Note what was added to `_counts`, and use buckets if it has become too much."""
+        if not self.count or low < self.low:
+            self.low = low
+        if not self.count or high > self.high:
+            self.high = high
+        self.count += count
+        self.sum += total
         if not self._bucketed and len(self._counts) > self._exact:
             self._fold()
 
@@ -98,7 +94,7 @@ class Quantiles:
         return sum(times for each, times in self._counts.items() if not low <= self._clamped(each) <= high)
 
     def bins(self, most: int = 40, smallest: float = 1e-6) -> tuple[list[float], list[int]]:
-        """Edges and the counts between them, for a histogram of at most so many bins of equal ratio.
+        """Edges and the counts between them, for a histogram of at most `most` bins of equal ratio.
 
         Everything below `smallest` is in one bin that begins at 0.
         """
@@ -116,15 +112,6 @@ class Quantiles:
         places = [first + width * index for index in range(len(bins) + 1)]
         return [0.0 if place == floor else _edge(place) for place in places], bins
 
-    def _widen(self, low: float, high: float) -> None:
-        if not self.count:
-            self.low, self.high = low, high
-        else:
-            if low < self.low:
-                self.low = low
-            if high > self.high:
-                self.high = high
-
     def _fold(self) -> None:
         self._counts, self._bucketed = self._buckets(), True
 
@@ -137,7 +124,7 @@ class Quantiles:
         return buckets
 
     def _clamped(self, key: float) -> float:
-        """The number that one of `_counts` stands for."""
+        """The number for a key of `_counts`."""
         if not self._bucketed:
             return key + 0.0
         return min(max(_middle(int(key)), self.low), self.high)

@@ -1,8 +1,8 @@
 """The profile of one server (or of the collector) in a folder: parts while it runs, and files for people made of them.
 
-Each process saves its own part again and again; a part is whole or absent, and stays when its process is killed. Who
-saves may also make the files anew, under a lock, from all parts: no process has to be there at the end. The files of
-the run before are kept beside them as `.1`, those before that as `.2`.
+Each process saves its own part every few seconds; a part is whole or absent, and stays when its process is killed. A
+process that saves also rebuilds the files from all parts, under a lock, so no process has to write them at the end.
+Files of the previous run are kept as `.1`, of the run before it as `.2`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Profiles:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Begin a new profile: nobody else may while this is open; the files that are there are kept under a number."""
+        """Begin a new profile, alone; files of earlier runs are kept under a number."""
         with self._opened("claim") as lock:
             deadline = time.monotonic() + _CLAIM_S
             while not _locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):

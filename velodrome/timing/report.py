@@ -62,7 +62,7 @@ def decimals(largest_ms: float) -> int:
 
 
 def rounded_parts(whole: int, parts: Sequence[float]) -> list[int]:
-    """Whole numbers near the parts that add up to `whole`: those cut off most are rounded up."""
+    """Whole numbers near the parts that add up to `whole`: the largest remainders are rounded up."""
     rounded = [floor(part + 1e-6) for part in parts]  # 2.9999999 is 3, apart from the computer's own rounding
     order = sorted(range(len(parts)), key=lambda index: rounded[index] - parts[index])
     for index in range(whole - sum(rounded)):
@@ -90,7 +90,7 @@ def table(
 
 
 def _parts(widths: Sequence[int], left: int) -> Iterator[list[int]]:
-    """The columns that are beside each other on the page; those to the left begin every part."""
+    """The columns that fit beside each other on the page; the first columns are repeated in every part."""
     most = page.get()
     names = list(range(left))
     part = list(names)
@@ -166,7 +166,7 @@ def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40)
 
 
 def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
-    """Text on one line that can do nothing to a terminal, cut to so many columns."""
+    """Text on one line without control characters, cut to `longest` columns."""
     shown = text[: longest * 4]
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)

@@ -46,7 +46,7 @@ def is_terminal(stream: IO[str]) -> bool:
 
 
 def page_width(stream: IO[str]) -> int | None:
-    """How many columns a line of this stream has; None if nobody looks at it, so that lines may be long."""
+    """How many columns a line of this stream has; None if it is not a terminal, so that lines may be long."""
     return screen_width(stream) if is_terminal(stream) else None
 
 
@@ -71,7 +71,7 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """The text filled up with spaces to so many columns."""
+    """The text filled up with spaces to `width` columns."""
     fill = " " * max(width - columns(text), 0)
     return fill + text if right else text + fill
 
@@ -82,7 +82,7 @@ def painted(text: str, style: str, stream: IO[str]) -> str:
 
 
 def fitted(text: str, width: int | None, *, hang: int = 2) -> str:
-    """The text with lines of at most so many columns. What continues a line is indented to where its last column began.
+    """The text with lines of at most `width` columns. What continues a line is indented to where its last column began.
 
     A command continues with a backslash, so that it can still be copied.
     """
@@ -129,7 +129,7 @@ def _fitted_command(line: str, indent: int, width: int) -> Iterator[str]:
 
 
 def paragraphs(text: str, width: int) -> str:
-    """Prose with lines of at most so many columns: lines of a paragraph are joined, indented ones are kept."""
+    """Prose with lines of at most `width` columns: lines of a paragraph are joined, indented ones are kept."""
     lines: list[str] = []
     open_paragraph = False
     for line in text.split("\n"):

@@ -92,7 +92,7 @@ def span(name: str) -> Span:
 
 
 def root(name: str, clock: Clock = time.perf_counter) -> Span:
-    """A tree of its own, apart from whatever is open now."""
+    """A new tree, independent of the span that is open now."""
     return Span(name, clock)
 
 

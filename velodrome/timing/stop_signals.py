@@ -58,7 +58,7 @@ def on_stop_signal(
             react()
 
     for number in numbers:
-        with suppress(ValueError, RuntimeError):  # not in the main thread: nobody presses Ctrl-C here
+        with suppress(ValueError, RuntimeError):  # only the main thread can handle signals
             loop.add_signal_handler(number, arrived, number)
             caught.append(number)
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from velodrome.training.explain import opening
 from velodrome.training.recipes import resolve
+from velodrome.training.run.dashboard import never, silent
 from velodrome.training.start import recipe_of, refuse_without_torch, train_settings
 from velodrome.training.sweep import SweepResult, plan_sweep, read_sweep, run_sweep
 
@@ -33,7 +34,7 @@ def train(
     refuse_without_torch("training")
     if say is not None:
         say(opening(resolved))
-    return train_settings(resolved.settings, say=say, stop=stop)
+    return train_settings(resolved.settings, say=say or silent, stop=stop or never)
 
 
 def sweep(
@@ -51,7 +52,7 @@ def sweep(
     has ended. The rest is as in `train`.
     """
     plan = plan_sweep(read_sweep(over), recipe_of(recipe), settings)
-    tell, halt = say or (lambda _: None), stop or (lambda: False)
+    tell, halt = say or silent, stop or never
     return run_sweep(plan, lambda run: train_settings(run, say=tell, stop=halt), tell, halt)
 
 

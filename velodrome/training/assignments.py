@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from velodrome.errors import InputError
 from velodrome.settings.model import Settings, problem_lines
 from velodrome.settings.names import hint
-from velodrome.training.other_names import ELSEWHERE
 from velodrome.training.settings import is_group, leaves
 
 S = TypeVar("S", bound=Settings)
@@ -126,10 +125,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _nearest(name: str, known: Collection[str], groups: Collection[str], arguments: Collection[str]) -> str:
     last = name.rpartition(".")[2]
     same = [key for key in known if key.rpartition(".")[2] == last]
-    if last in ELSEWHERE and (name == last or not same):
-        ours = ELSEWHERE[last]
-        argument = ours.rpartition(".")[2]
-        return f"; did you mean {argument if argument in arguments else ours}?"
     if same:
         return f"; did you mean {' or '.join(same)}?"
     return hint(name, [*known, *groups, *arguments]) or "; -h shows them all"

@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes in environments of their own, apart from training and its clock.
+"""Evaluation: whole episodes in environments that training does not use, outside its clock.
 
 Only the first episode of each environment counts, so short episodes are not counted more often than long ones.
 """
@@ -21,6 +21,7 @@ from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.network.distributions import bounded
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream, stream_seed
+from velodrome.training.run.dashboard import never
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
 
@@ -110,12 +111,8 @@ class Stopped(Exception):
     """An evaluation was stopped."""
 
 
-def _never() -> bool:
-    return False
-
-
 def evaluate(
-    settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = _never
+    settings: RunSettings, policy: Policy, device: torch.device, *, step: int, episodes: int, stop: Stop = never
 ) -> Json:
     """The student on layouts that training never sees: acting itself, then where the teacher leads."""
     generator = evaluation_actions(settings, step, device)
@@ -148,12 +145,10 @@ def layout_seed(settings: RunSettings, first: int) -> int:
 
 
 @contextmanager
-def layouts(
-    settings: RunSettings, first: int, episodes: int, *, pictures: bool = False
-) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
+def layouts(settings: RunSettings, first: int, episodes: int) -> Iterator[tuple[VectorEnv, TeacherActor | None]]:
     """The environments of these episodes, at most `AT_ONCE`, and their teacher."""
     many = settings.env.model_copy(update={"num_envs": min(episodes - first, AT_ONCE)})
-    with closing(make_env(many, layout_seed(settings, first), pictures=pictures)) as env:
+    with closing(make_env(many, layout_seed(settings, first))) as env:
         teacher = make_teacher(many, env)
         yield env, None if teacher is None else TeacherActor(teacher, env.spec)
 
@@ -164,7 +159,7 @@ def play(
     *,
     episodes: int,
     teacher_forced: bool = False,
-    stop: Stop = _never,
+    stop: Stop = never,
 ) -> Evaluation:
     """Episodes of any actor, on the same layouts. `teacher_forced`: the teacher's actions are taken."""
     parts = []

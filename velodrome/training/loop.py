@@ -1,7 +1,7 @@
 """Training, to be read from top to bottom: roll out, learn, report, and now and then evaluate and save a checkpoint.
 
-There is one loop for all phases, timed by the same spans whether anybody looks or not. Nothing that is printed, traced
-or evaluated changes what is computed.
+There is one loop for all phases, always timed by the same spans. Nothing that is printed, traced or evaluated changes
+what is computed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from velodrome.training.network.distributions import Distribution, bounded
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.advice import advice
-from velodrome.training.run.dashboard import Dashboard, announced
+from velodrome.training.run.dashboard import announced, never, silent
 from velodrome.training.run.episodes import EPISODES, SAMPLED, write_episodes
 from velodrome.training.run.session import Say, Session, make_session
 from velodrome.training.run.time_account import timing_table
@@ -46,6 +46,7 @@ from velodrome.training.settings import RunSettings
 
 Json = dict[str, Any]
 Stop = Callable[[], bool]
+Watch = Callable[[Json], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +62,14 @@ class TrainingResult:
     traces: list[Path]
 
 
-def _never() -> bool:
-    return False
-
-
-def _silent(_: str) -> None:
-    """Say nothing."""
-
-
 def run_training(
-    settings: RunSettings, say: Say = _silent, *, stop: Stop = _never, dashboard: Dashboard | None = None
+    settings: RunSettings, say: Say = silent, *, stop: Stop = never, watch: Watch = silent
 ) -> TrainingResult:
-    """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint."""
+    """Train to the last step, or until `stop`; the same settings again resume from the last checkpoint.
+
+    `say` gets texts for a person, `watch` the metrics of every epoch.
+    """
     total = settings.trainer.total_timesteps
-    say = dashboard.above(say) if dashboard else say
     with held_folder(settings) as folder, cpu_settings(settings.trainer.threads):
         with (
             storage_errors(),
@@ -98,8 +93,7 @@ def run_training(
                 spent = run.account.add(phase.name, steps * run.agents, rollout, update)
                 line = report(run, phase, stats, spent)
                 run.enter_stage()
-                if dashboard:
-                    dashboard.show(run.step, phase.name, run.account, line)
+                watch(line)
                 if settings.evaluator.evaluate_local and _due(run, settings.evaluator.epoch_interval):
                     measure(run, stop)
                 if _due(run, settings.trainer.checkpoint_interval) or time.monotonic() >= due_s:
@@ -109,8 +103,6 @@ def run_training(
                 saved = -1
             if saved != run.step:
                 save(run)
-            if dashboard:
-                dashboard.clear()
             if settings.output.episodes and run.step >= total:
                 play_episodes(run)
             return _result(run)
@@ -133,7 +125,7 @@ def epoch(run: Session, phase: Phase, steps: int) -> tuple[dict[str, float], Spa
 @torch.inference_mode()
 def roll_out(run: Session, phase: Phase, steps: int) -> None:
     """Step all environments: one forward and one store per step."""
-    part, env, buffer = run.timer, run.env, run.buffer
+    part, env, buffer = run.tracer.part, run.env, run.buffer
     generator = stream(run.settings.seed, "actions", run.step, run.device)
     forced = _teacher_forced_envs(run, phase) * env.spec.agents
     forced_N = torch.arange(run.agents, device=run.device) < forced if forced else None
@@ -179,7 +171,7 @@ def roll_out(run: Session, phase: Phase, steps: int) -> None:
 
 def learn(run: Session, phase: Phase, steps: int) -> dict[str, float]:
     """Advantages, then gradients on shuffled minibatches; the means of what the losses reported."""
-    trainer, part, buffer = run.settings.trainer, run.timer, run.buffer
+    trainer, part, buffer = run.settings.trainer, run.tracer.part, run.buffer
     losses = [run.loss(term) for term in phase.terms]
     run.tracer.begin("update")
     with part(timed.FORWARD):
@@ -239,7 +231,7 @@ def report(run: Session, phase: Phase, stats: Mapping[str, float], spent: Mappin
     run.log(line)
     if run.account.rollouts >= run.settings.trainer.timing_interval or run.step >= phase.until:
         if run.settings.supervised.profiled:
-            table = timing_table(run.account, run.step, synchronized=run.timer.synchronized)
+            table = timing_table(run.account, run.step, synchronized=run.tracer.synchronized)
             run.say(for_stream(table, sys.stderr))
         run.account.begin_interval()
     return line
@@ -249,12 +241,11 @@ def measure(run: Session, stop: Stop) -> None:
     """Evaluate the student, timed apart; abandoned if the run is stopped."""
     settings, began = run.settings, time.perf_counter()
     count = settings.evaluator.episodes
-    with suppress(Stopped):
+    with suppress(Stopped), run.account.count_apart("evaluation"):
         result = evaluate(settings, run.policy, run.device, step=run.step, episodes=count, stop=stop)
     if stop():
         return
     took_s = time.perf_counter() - began
-    run.account.add_apart("evaluation", took_s)
     run.evaluation = {"step": run.step, "by": settings.evaluator.model_dump_json(), "found": result}
     run.keep_best(result)
     run.log({"step": run.step, "epoch": run.epoch, "evaluation": result, "evaluation_s": took_s})
@@ -263,29 +254,27 @@ def measure(run: Session, stop: Stop) -> None:
 
 def play_episodes(run: Session) -> None:
     """Write episodes of the student as rollouts."""
-    began = time.perf_counter()
     path = run.folder / (EPISODES if run.settings.evaluator.greedy else SAMPLED)
-    written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
-    run.account.add_apart("episodes", time.perf_counter() - began)
+    with run.account.count_apart("episodes"):
+        written = write_episodes(run.settings, run.policy, run.device, path, step=run.step)
     run.say(f"{path}: {counted(written, 'episode')} written{'' if written else '; all were there already'}")
 
 
 def save(run: Session) -> int:
     """Write a checkpoint; returns its step."""
-    began = time.perf_counter()
-    run.save()
-    run.account.add_apart("checkpoints", time.perf_counter() - began)
+    with run.account.count_apart("checkpoints"):
+        run.save()
     return run.step
 
 
 def _next_checkpoint(settings: RunSettings) -> float:
-    """When a checkpoint is due whatever the epoch."""
+    """The time of the next checkpoint by trainer.checkpoint_seconds."""
     return time.monotonic() + (settings.trainer.checkpoint_seconds or math.inf)
 
 
 def _result(run: Session) -> TrainingResult:
     if run.tracer.took_s:
-        run.account.add_apart("profiler", run.tracer.took_s)
+        run.account.apart["profiler"] = run.tracer.took_s
     return TrainingResult(
         folder=run.folder,
         step=run.step,
@@ -311,12 +300,12 @@ def _total(
 
 
 def _teacher_forced_envs(run: Session, phase: Phase) -> int:
-    """In how many environments, the first ones, the teacher's actions are taken."""
+    """The number of environments, from the first on, in which the teacher's actions are taken."""
     return round(phase.terms[0].teacher_forced * run.env.spec.num_envs)
 
 
 def _ended_episodes(run: Session, phase: Phase) -> Json:
-    """Of the episodes that ended in a rollout: the student's and, apart from them, teacher-forced ones."""
+    """Means of the episodes that ended in a rollout; the student's and teacher-forced ones are kept apart."""
     ended = run.env.ended()
     own = ended.envs >= _teacher_forced_envs(run, phase)
     line: Json = {"episodes": int(own.sum())}
@@ -332,7 +321,7 @@ def _ended_episodes(run: Session, phase: Phase) -> Json:
 @torch.no_grad()
 def _final_values(run: Session) -> Tensor:
     """The student's values of the last observations of truncated episodes."""
-    with run.timer(timed.STUDENT), run.precision():
+    with run.tracer.part(timed.STUDENT), run.precision():
         rows = torch.from_numpy(np.flatnonzero(run.env.truncations))
         obs = torch.from_numpy(run.env.final_obs)[rows].to(run.device)
         lstm_state = None if run.lstm_state is None else run.lstm_state[:, rows.to(run.device)]
@@ -356,7 +345,7 @@ def _learning_rate(settings: RunSettings, phase: Phase, step: int) -> float:
 
 
 def _opening(run: Session) -> str:
-    """What is not known before the environment is: where it starts."""
+    """Where the run starts, and the plan if only the environment knows how many agents it has."""
     total = run.settings.trainer.total_timesteps
     if run.step >= total:
         return f"{run.folder}: already at agent step {run.step:,} of {total:,}: nothing is left to train"

@@ -130,6 +130,8 @@ def conflicts(settings: RunSettings) -> list[str]:
     if taught and not kind_of(env.name).teacher:
         way = "set supervised.steps=0 supervised.kickstart_coef=0"
         problems.append(f"{env.name} has no teacher, and {', '.join(taught)} needs one; {way}")
+    if settings.trainer.mixed_precision and settings.policy.core == "lstm":
+        problems.append("trainer.mixed_precision=True: not with policy.core=lstm, which is computed in float32")
     each = kind_of(env.name).agents(env.agents)
     if each is not None:
         try:
@@ -177,7 +179,3 @@ def _lstm_notes(wanted: int, agents: int, full: int) -> Iterator[str]:
     if segment < wanted:
         enough = f"trainer.batch_size={wanted * agents} would allow {wanted}"
         yield f"trainer.bptt_horizon={wanted}: a gradient reaches back {segment}, the steps of a rollout; {enough}"
-    whole, rest = divmod(full, segment)
-    if rest:
-        parts = f"{whole} x {segment} and a rest of {rest}"
-        yield f"trainer.bptt_horizon={wanted}: the {full} steps of a rollout are cut into {parts}"

@@ -30,7 +30,6 @@ class EnvSettings(Settings):
     max_steps: int = Field(256, ge=8, le=100_000, description="steps per episode (extractor_hub, mettagrid missions)")
     notes: bool = Field(True, description="show agents the way to extractors they have seen (extractor_hub)")
     options: dict[str, Any] | None = Field(None, description="keyword arguments of the environment (gymnasium)")
-    frame_stack: int = Field(1, ge=1, le=64, description="the last observations that are shown together (gymnasium)")
     action_repeat: int = Field(1, ge=1, le=1000, description="steps an action is taken for (gymnasium)")
     workers: int = Field(0, ge=0, le=256, description="processes that step the environments; 0: this one (gymnasium)")
 
@@ -53,7 +52,6 @@ class PolicySettings(Settings):
     )
     hidden: int = Field(128, ge=LEAST_HIDDEN, le=4096, description="width of encoder and core")
     normalize_obs: bool = Field(False, description="subtract the mean of observations seen, divide by their deviation")
-    log_std_init: float = Field(0.0, ge=-10, le=3, description="continuous actions: log of the deviation at the start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,7 @@ class ActionSupervisedAndCriticConfig(LossSettings):
     """The first phase: cross-entropy to the teacher's action, and a critic fitted to the returns."""
 
     steps: int = Field(0, ge=0, description="agent steps of this phase; 0: no such phase")
-    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy at the start of the phase")
-    end_coef: float = Field(1.0, ge=0, description="weight at the end of the phase (linear in between)")
+    coef: float = Field(1.0, ge=0, description="weight of the cross-entropy")
     value_coef: float = Field(0.5, ge=0, description="weight of the critic's loss")
     teacher_forced: float = Field(
         0.5, ge=0, le=1, description="share of environments in which the teacher's actions are taken"
@@ -102,7 +99,7 @@ class ActionSupervisedAndCriticConfig(LossSettings):
         path = "velodrome.training.losses.supervised:Supervised"
         yield LossTerm(name, path, self, 0, start, needs_teacher=True, leads=True, teacher_forced=self.teacher_forced)
         if self.kickstart_coef > 0:
-            path = "velodrome.training.losses.kickstart:Kickstart"
+            path = "velodrome.training.losses.supervised:Kickstart"
             until = start + self.kickstart_steps if self.kickstart_steps else total
             yield LossTerm("kickstart", path, self, start, until, needs_teacher=True)
 
@@ -131,12 +128,8 @@ class ProfilerSettings(Settings):
     wait_steps: int = Field(2, ge=0, description="epochs before the profiler starts")
     warmup_steps: int = Field(1, ge=0, description="epochs recorded and discarded")
     active_steps: int = Field(2, ge=1, description="epochs recorded")
-    repeat: int = Field(1, ge=1, le=100, description="number of traces")
     record_shapes: bool = Field(False, description="record the shapes of operator inputs")
     profile_memory: bool = Field(False, description="record what operators allocate and free")
-    with_stack: bool = Field(False, description="record the Python lines that called them; slow")
-    compress: bool = Field(False, description="write .json.gz")
-    max_mb: int = Field(500, ge=1, description="a larger trace is reported and not kept")
 
 
 class TrainerSettings(Settings):
@@ -188,9 +181,6 @@ class OutputSettings(Settings):
     )
     episodes: int = Field(0, ge=0, description="episodes of the trained student to write as rollouts at the end")
     episode_observations: bool = Field(True, description="include every agent's observations, compressed")
-    episode_pictures: int = Field(
-        100, ge=0, le=1000, description="the most pictures of an episode, if the environment draws itself; 0: none"
-    )
 
 
 class CurriculumStage(Settings):

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from velodrome.errors import InputError
 from velodrome.training.recipes import Recipe, find, make_recipe
+from velodrome.training.run.dashboard import never, silent
 from velodrome.training.settings import RunSettings
 
 if TYPE_CHECKING:  # they need torch
     from velodrome.training.loop import TrainingResult
-    from velodrome.training.run.dashboard import Dashboard
 
 _NEEDED = ("torch", "numba", "numpy")
 _WAYS = '"make train-setup", or pip install -c constraints.txt -e ".[train]"'
@@ -41,15 +41,15 @@ def recipe_of(recipe: str | Callable[..., RunSettings]) -> Recipe:
 def train_settings(
     settings: RunSettings,
     *,
-    say: Callable[[str], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-    dashboard: Dashboard | None = None,
+    say: Callable[[str], None] = silent,
+    stop: Callable[[], bool] = never,
+    watch: Callable[[dict[str, Any]], None] = silent,
 ) -> TrainingResult:
     """Train with settings that are resolved. It prints nothing and handles no signals."""
     refuse_without_torch("training")
     from velodrome.training.loop import run_training
 
-    return run_training(settings, say or (lambda _: None), stop=stop or (lambda: False), dashboard=dashboard)
+    return run_training(settings, say, stop=stop, watch=watch)
 
 
 def refuse_without_torch(what: str) -> None:

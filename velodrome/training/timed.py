@@ -1,20 +1,14 @@
-"""The named parts of an epoch, how they are timed, and the teacher timed in its parts.
-
-Every part is a span. While PyTorch's profiler records, the name appears in its trace too; while a run is profiled, the
-device finishes its work before a clock stops.
-"""
+"""The named parts of an epoch, and the teacher timed in its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from velodrome.timing.spans import Span, span
 from velodrome.training.envs.interface import Array, Spec, Teacher
 
 ROLLOUT, UPDATE = "rollout", "update"
@@ -23,29 +17,6 @@ RESHAPE, FETCH, KERNELS, BACK = "reshape", "gpu_to_cpu", "nim_calls", "stack_bac
 ADVANTAGES, MINIBATCH, FORWARD, BACKWARD, OPTIMIZER = "advantages", "minibatch", "forward", "backward", "optimizer"
 
 Timed = Callable[[str], AbstractContextManager[Any]]
-
-
-class PartTimer:
-    """Opens parts. `synchronized`: the device is synchronized; `traced`: PyTorch's profiler is recording."""
-
-    def __init__(self, device: torch.device, *, profiled: bool) -> None:
-        self.synchronized = profiled and device.type == "cuda"
-        self.traced = False
-
-    def __call__(self, name: str) -> AbstractContextManager[Any]:
-        if self.synchronized or self.traced:
-            return _watched(name, self.synchronized, self.traced)
-        return span(name)
-
-
-@contextmanager
-def _watched(name: str, synchronized: bool, traced: bool) -> Iterator[Span]:
-    """A span that is also marked in PyTorch's trace, or that waits for the device."""
-    mark: AbstractContextManager[Any] = torch.profiler.record_function(name) if traced else nullcontext()
-    with mark, span(name) as opened:
-        yield opened
-        if synchronized:
-            torch.cuda.synchronize()
 
 
 def untimed(name: str) -> AbstractContextManager[Any]:

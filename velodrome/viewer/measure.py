@@ -50,7 +50,7 @@ def scan(path: Path) -> Json:
 
     def lost(line: LostLine) -> None:
         unread(line)
-        checks.lost(line, path)
+        checks.lost(line)
 
     for facts in read_attempts(path, lost):
         profile.add(facts)

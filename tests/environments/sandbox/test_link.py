@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from velodrome.environments.sandbox.allowed import Limits
 from velodrome.environments.sandbox.box import Sandbox
 from velodrome.environments.sandbox.inside import DONE, LINES, REPLY
-from velodrome.environments.sandbox.link import Link, Start, Started
+from velodrome.environments.sandbox.link import Limits, Link, Start, Started
 from velodrome.errors import SandboxEnded
 
 pytestmark = pytest.mark.slow

@@ -41,6 +41,7 @@ def test_a_state_that_was_saved_continues_as_before_and_a_seed_repeats_everythin
     env, actions_N = made(), np.zeros(ENVS, np.int64)
     for _ in range(CORRIDOR + 2):
         env.step(actions_N)
+    env.ended()
     copy = made(seed=2)
     copy.load(env.state())
     for _ in range(2 * CORRIDOR):

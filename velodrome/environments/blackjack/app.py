@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 

@@ -120,7 +120,7 @@ class CodeGen(Environment):
         return judged
 
     async def _run_case(self, box: Sandbox, cases: CaseSet, arguments: Any, expected: Any) -> tuple[Ran, bool]:
-        """One case, in a process of its own, and whether its result is the expected one."""
+        """Run one case in a separate process; also whether its result is the expected one."""
         mark = secrets.token_hex(16)
         argv, stdin = ["python3", "solution.py"], arguments
         if cases.entry_point is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import last_block
+from velodrome.resources_servers.answers import last_block
 
 MAX_PROGRAM = 1 << 18  # characters: nobody writes more by hand
 _PYTHON = ("python", "python3", "py")

@@ -1,4 +1,4 @@
-"""Runs inside the sandbox, as a file of its own: calls one function of solution.py and writes its value.
+"""Runs inside the sandbox as a separate file: calls one function of solution.py and writes its value.
 
 Nothing here is trusted: the program may read this process's memory and write to its output. All it could forge is
 a value, and the expected one is not in the sandbox. The program's own prints go to stderr.

@@ -1,7 +1,7 @@
 """A judge model compares the answer with a reference, in both orders.
 
-What is no verdict is neither a one nor a zero: the judge is asked again, and then verification fails or does what the
-settings say. The judge reads the answer as data.
+A reply without a verdict is neither a one nor a zero: the judge is asked again, and then verification fails or does
+what the settings say. The judge reads the answer as data.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from velodrome.environments.equivalence_llm_judge.judge import (
 )
 from velodrome.errors import InputError, VerifyError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import need, shown
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
-from velodrome.resources_servers.stated import need, shown
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]
@@ -96,9 +96,9 @@ class EquivalenceLlmJudge(Environment):
         for _ in range(self.judge_attempts):
             reply = (await self.judge.ask(messages, **self.judge_responses_create_params)).text
             replies.append(reply)
-            found = verdict(reply, self.equal_label.strip(), self.different_label.strip())
-            if found is not None:
-                return found
+            result = verdict(reply, self.equal_label.strip(), self.different_label.strip())
+            if result is not None:
+                return result
             messages = [*messages[:2], {"role": "user", "content": reminder}]
         return None
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from velodrome.records.conversation import text_of
-from velodrome.resources_servers.stated import words
+from velodrome.resources_servers.answers import words
 
 INSTRUCTIONS = """You compare two answers, A and B, to one question. Do not answer the question yourself.
 They are equal if they say the same: other words, another order or more detail that is right do not matter. An answer \

@@ -17,8 +17,8 @@ from velodrome.environments.equivalence_rule.readings import (
 )
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import FORMS, agreed, need, shown, statements
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import FORMS, agreed, need, shown, statements
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]
@@ -65,7 +65,7 @@ class EquivalenceRule(Environment):
         return wrong
 
     def cheats(self, task: Json) -> Json:
-        """Many candidates, ranges, contradictions, and the right answer where nobody answers."""
+        """Many candidates, ranges, contradictions, and the right answer outside of the answer."""
         right, other = expected_text(task), other_text(task)
         cheats = {
             "or": f"Answer: {right} or {other}",

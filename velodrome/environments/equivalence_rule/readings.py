@@ -17,8 +17,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.answer import same, value_of
-from velodrome.resources_servers.stated import bare, need, words
+from velodrome.resources_servers.answers import bare, need, same, value_of, words
 
 MAX_DIGITS = 400
 MAX_TEXT = 2_000

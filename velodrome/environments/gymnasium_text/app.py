@@ -8,7 +8,7 @@ from typing import Any
 
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 
@@ -52,7 +52,7 @@ class GymnasiumText(TurnEnvironment):
         self._gymnasium = gymnasium
 
     def seed_session(self, task: Json) -> Json:
-        """An environment of its own."""
+        """A separate environment for each rollout."""
         made = self._make(task)
         space = made.action_space
         if not hasattr(space, "n") and not hasattr(space, "character_set"):

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import INVISIBLE
+from velodrome.resources_servers.answers import INVISIBLE
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*+")
 SENTENCE_END = re.compile(r"[.!?…。！？]++[\"'”’)\]]*+(?=\s|$)")
@@ -399,10 +399,10 @@ PARAMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def constraints_of(task: Mapping[str, Any]) -> list[Json]:
     """The constraints of a task, checked: known kinds with all their parameters."""
-    given = task.get("constraints")
-    if not isinstance(given, list) or not given:
+    constraints = task.get("constraints")
+    if not isinstance(constraints, list) or not constraints:
         raise TaskError('no "constraints" in the task; it is a list such as [{"kind": "max_words", "count": 50}]')
-    for at, each in enumerate(given):
+    for at, each in enumerate(constraints):
         kind = each.get("kind") if isinstance(each, dict) else None
         if not isinstance(kind, str) or kind not in KINDS:
             raise TaskError(f'"constraints"[{at}]: {str(kind)[:80]!r} is not a kind of constraint')
@@ -415,7 +415,7 @@ def constraints_of(task: Mapping[str, Any]) -> list[Json]:
         extra = set(each) - {"kind", *KINDS[kind].params}
         if extra:
             raise TaskError(f'"constraints"[{at}] {kind}: it has no "{min(extra)[:80]}"')
-    return given
+    return constraints
 
 
 def described(constraint: Json) -> str:

@@ -1,4 +1,4 @@
-"""The tools of an MCP server, offered to the model; also the base of an environment that has tools of its own besides.
+"""The tools of an MCP server, offered to the model; also a base class for an environment with further tools.
 
 Every rollout has a session with the server, and a server of its own if it is a command (`per_session`). The tools are
 listed once. A server that dies or hangs fails the rollout; it never looks like the model's mistake.
@@ -17,7 +17,7 @@ from typing import Any
 from velodrome.environments.mcp_tools.connection import McpConnection, McpTarget
 from velodrome.errors import InputError, TaskError, ToolError, blame
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import ends_with
+from velodrome.resources_servers.answers import ends_with
 from velodrome.resources_servers.awaiting import within
 from velodrome.resources_servers.environment import Environment, no_such_tool
 from velodrome.resources_servers.results import tool_text

@@ -48,7 +48,7 @@ class McpTarget:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What its environment and headers hold that nobody may see."""
+        """The secrets in its environment, headers and URL."""
         return secrets_in({"env": dict(self.env), "headers": dict(self.headers), "url": self.url})
 
 
@@ -159,7 +159,7 @@ class McpConnection:
 
 @asynccontextmanager
 async def _messages(program: Program) -> AsyncIterator[tuple[Any, Any]]:
-    """The SDK's streams over a program: one message of JSON per line. A line that is none is a server's chatter."""
+    """The SDK's streams over a program: one message of JSON per line. Other lines are ignored."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter

@@ -11,12 +11,12 @@ from typing import Any
 from velodrome.environments.python_tool.cheats import calls, python_cheats
 from velodrome.environments.python_tool.session import Interpreter
 from velodrome.environments.sandbox import Limits, Sandboxes
-from velodrome.environments.sandbox.task_files import open_with_files
+from velodrome.environments.sandbox.pool import open_with_files
 from velodrome.errors import TaskError
 from velodrome.http.limiter import Limiter
 from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import ends_with
+from velodrome.resources_servers.answers import ends_with
 from velodrome.resources_servers.environment import Environment, tool
 from velodrome.settings.component import Field
 

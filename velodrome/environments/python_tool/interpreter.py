@@ -1,4 +1,4 @@
-"""Runs inside the sandbox, as a file of its own: executes cells of code, one after the other, in one namespace.
+"""Runs inside the sandbox as a separate file: executes cells of code, one after the other, in one namespace.
 
 A request and a reply are one line of JSON each. While a cell runs, everything that writes to the process's output,
 programs that it starts too, writes to a file, of which the reply has the beginning and the end. Nothing here is

@@ -1,6 +1,6 @@
-"""The interpreter of one rollout: a process in a sandbox of its own, started at the first call.
+"""The interpreter of one rollout: a process in the rollout's sandbox, started at the first call.
 
-Whatever the code does to its interpreter, the worst is a new one, and the model is told so.
+If code breaks its interpreter, the next call gets a new one, and the result says so.
 """
 
 from __future__ import annotations

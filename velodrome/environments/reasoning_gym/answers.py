@@ -1,4 +1,4 @@
-"""Which answers may reach a scorer of reasoning-gym, and which earn nothing whatever it says.
+"""Which answers may reach a scorer of reasoning-gym; the others earn nothing.
 
 Nine scorers evaluate the answer as Python: four with `eval`, five with sympy's `parse_expr`, which is `eval` too. They
 are given literals and formulas only; code earns nothing and is never run. A few scorers give full marks for answers
@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from velodrome.resources_servers.stated import boxed
+from velodrome.resources_servers.answers import boxed
 
 Json = dict[str, Any]
 

@@ -119,7 +119,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _seeded(seed: str) -> Iterator[None]:
-    """Programs of `codeio` use the generators of Python and numpy, which nobody seeds."""
+    """Seed the generators of Python and numpy, which programs of `codeio` use."""
     import numpy
 
     before, numpy_before = random.getstate(), numpy.random.get_state()

@@ -7,8 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
-from velodrome.environments.sandbox.allowed import LOST, STOPPED, Limits, Ran
-from velodrome.environments.sandbox.link import BoxReply, Link
+from velodrome.environments.sandbox.link import LOST, STOPPED, BoxReply, Limits, Link, Ran
 from velodrome.errors import SandboxEnded
 from velodrome.timing import elsewhere
 

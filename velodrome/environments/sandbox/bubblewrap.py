@@ -1,4 +1,4 @@
-"""Start a box with bubblewrap: namespaces of its own for everything, and a file system of only what it may see.
+"""Start a box with bubblewrap: separate namespaces for everything, and a file system with only what it may see.
 
 As root the box keeps the host's user namespace, and its first process changes to a user that nobody else has: so no
 program in a box is root outside, and its processes are counted by themselves. Any other user gets a user namespace.

@@ -343,7 +343,7 @@ def serve() -> None:
 
 
 def others() -> list[int]:
-    """All processes that descend from this one. In a namespace of its own, those are all others."""
+    """The processes that descend from this one: in a separate namespace, all others."""
     if os.getpid() == 1:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
     parents = {}

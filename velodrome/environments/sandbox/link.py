@@ -15,13 +15,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any, BinaryIO, NamedTuple
 
 import velodrome.environments.sandbox.inside as inside
-from velodrome.environments.sandbox.allowed import LOST
 from velodrome.errors import SandboxEnded
 from velodrome.forks import keep_socket_alone
 
@@ -42,6 +42,36 @@ module.main()
 _START_S = 30.0  # on a busy machine, too
 _END_S = 10.0  # without a namespace it is the supervisor that ends all processes
 _MORE = 1 << 16  # bytes a reply may have beyond what was asked for
+
+
+STOPPED = ("", "time", "cpu", "memory", "output", "disk", "processes", "ended")  # the codes inside.py answers with
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one `run` may use. `disk_mb` is that of the box: it holds for all its runs together."""
+
+    wall_s: float = 10.0
+    cpu_s: float = 10.0
+    memory_mb: int = 512
+    processes: int = 32
+    output_bytes: int = 1 << 20
+    disk_mb: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program that ended. `stopped` names the limit that ended it; "ended": it was told to, or its box was lost."""
+
+    stdout: str
+    stderr: str
+    exit_code: int  # negative: the signal
+    stopped: str
+    wall_s: float
+    cpu_s: float
+
+
+LOST = Ran("", "", -9, "ended", 0.0, 0.0)  # its sandbox is gone, and with it what it wrote
 
 
 class Started(NamedTuple):

@@ -1,4 +1,4 @@
-"""Boxes on demand, a few of them started ahead: a program then waits for its own start only."""
+"""Boxes on demand, with a task's files. A few are started ahead: a program then waits for its own start only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import velodrome.environments.sandbox.bubblewrap as bubblewrap
 import velodrome.environments.sandbox.plain as plain
-from velodrome.environments.sandbox.allowed import Limits
 from velodrome.environments.sandbox.box import Sandbox
-from velodrome.environments.sandbox.link import Link, Start
-from velodrome.errors import InputError
+from velodrome.environments.sandbox.link import Limits, Link, Start
+from velodrome.errors import InputError, TaskError
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +93,22 @@ class Sandboxes:
         self._ready.clear()
         await asyncio.gather(*starting, return_exceptions=True)
         await asyncio.gather(*(box.close() for box in list(self._open)))
+
+
+def texts_by_path(holder: dict[str, Any]) -> dict[str, str]:
+    """The `files` of a task or of a part of it, or a `TaskError`."""
+    files = holder.get("files") or {}
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
+        raise TaskError('"files" must be an object: the text of each file by its path')
+    return files
+
+
+async def open_with_files(boxes: Sandboxes, task: dict[str, Any]) -> Sandbox:
+    """A sandbox with the task's files."""
+    try:
+        return await boxes.open(files=texts_by_path(task))
+    except OSError as error:
+        raise TaskError(f'"files": "{error.filename}" cannot be written: {error.strerror}') from error
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 
@@ -82,7 +82,7 @@ def read_level(text: str) -> Level:
 
 
 def _is_closed(level: Level) -> bool:
-    """Whether the player cannot walk out, whatever is pushed."""
+    """Whether walls keep the player inside."""
     rows, columns = (max((place[axis] for place in level.walls), default=0) for axis in (0, 1))
     seen, waiting = {level.player}, [level.player]
     while waiting:

@@ -82,8 +82,8 @@ class StructuredOutputs(Environment):
             score = await self._elsewhere.score("", check, {"output": []})
         except VerifyError as error:
             raise VerifyError(f"schema: {error} (check_timeout_s; does it have a pattern that backtracks?)") from error
-        found: list[str] = score["problems"]
-        return found
+        reasons: list[str] = score["problems"]
+        return reasons
 
     async def aclose(self) -> None:
         """End the processes too."""

@@ -22,8 +22,8 @@ import orjson
 
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import shown, words
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import shown, words
 
 MAX_DEPTH = 64
 NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
@@ -164,11 +164,11 @@ def operator(wanted: Any) -> str | None:
 
 def met(value: Any, pointer: str, wanted: Any) -> bool:
     """Whether what is at the pointer is what is wanted."""
-    found = at(value, pointer)
+    there = at(value, pointer)
     name = operator(wanted)
-    if found is MISSING:
+    if there is MISSING:
         return False
-    return same_json(found, wanted) if name is None else CHECKS[name][1](found, wanted[name])
+    return same_json(there, wanted) if name is None else CHECKS[name][1](there, wanted[name])
 
 
 def at(value: Any, pointer: str) -> Any:
@@ -267,7 +267,7 @@ def keywords(schema: Any) -> Iterator[tuple[str, Any]]:
 
 @lru_cache(maxsize=512)
 def is_bounded_schema(text: bytes) -> bool:
-    """Whether checking a short value against it takes little time, whatever the value."""
+    """Whether checking any short value against it takes little time."""
     return all(name not in UNBOUNDED for name, _ in keywords(orjson.loads(text)))
 
 
@@ -283,9 +283,9 @@ def problems(text: bytes, value: Any, formats: bool) -> list[str]:
 
 
 class SchemaCheck(Environment):
-    """The check in a process of its own; the task is the schema's text, the value and whether formats count."""
+    """The check in a separate process; the task is the schema's text, the value and whether formats count."""
 
     async def verify(self, task: Json, response: Response) -> Json:
         """What `problems` gives."""
-        found = problems(task["text"], task["value"], task["formats"])
-        return {"reward": float(not found), "problems": found}
+        reasons = problems(task["text"], task["value"], task["formats"])
+        return {"reward": float(not reasons), "problems": reasons}

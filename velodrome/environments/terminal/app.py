@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from velodrome.environments.sandbox import Limits, Sandboxes
-from velodrome.environments.sandbox.task_files import open_with_files, texts_by_path
+from velodrome.environments.sandbox.pool import open_with_files, texts_by_path
 from velodrome.environments.terminal.cheats import commands, shell_cheats
 from velodrome.environments.terminal.checks import Left, held_before, holds, read_checks
 from velodrome.environments.terminal.session import Shell
@@ -90,19 +90,19 @@ class Terminal(Environment):
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
         """The task's own `reference_commands`."""
-        given = task.get("reference_commands")
-        return None if given is None else commands(given)
+        lines = task.get("reference_commands")
+        return None if lines is None else commands(lines)
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
         """Answers that leave the task undone, or undo it."""
-        given = task.get("reference_commands") or []
+        lines = task.get("reference_commands") or []
         return {
             "only_says_so": "Done.",
             "looks_and_stops": commands(["ls -la", "cat *"]),
             "in_another_folder": commands(
-                ["mkdir -p elsewhere && cp -r * elsewhere/ 2>/dev/null; cd elsewhere", *given]
+                ["mkdir -p elsewhere && cp -r * elsewhere/ 2>/dev/null; cd elsewhere", *lines]
             ),
-            "removes_it_again": commands([*given, "cd /tmp; cd - >/dev/null; find . -type f -delete"]),
+            "removes_it_again": commands([*lines, "cd /tmp; cd - >/dev/null; find . -type f -delete"]),
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from velodrome.environments.code_gen.cases import same_value
 from velodrome.environments.sandbox import Sandbox, SandboxEnded, Sandboxes
-from velodrome.environments.sandbox.task_files import texts_by_path
+from velodrome.environments.sandbox.pool import texts_by_path
 from velodrome.errors import TaskError
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ UNLOCK = ["chmod", "-R", "u+rwX", "."]  # what cannot be read is there all the s
 
 @dataclass(frozen=True)
 class Left:
-    """What a rollout left, and where a check may run a command of its own."""
+    """What a rollout left, and where a check may run a command."""
 
     box: Sandbox
     boxes: Sandboxes

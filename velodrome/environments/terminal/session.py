@@ -1,4 +1,4 @@
-"""The shell of one rollout: each command is a process of its own, and ends with everything it started.
+"""The shell of one rollout: each command is a separate process, and ends with everything it started.
 
 The working folder and the exported variables go from one command to the next. The shell writes them after its output,
 behind a mark; they are used nowhere but in the same sandbox, so a command that forges them fools itself only.

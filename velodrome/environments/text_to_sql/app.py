@@ -9,9 +9,9 @@ from velodrome.environments.text_to_sql.database import Database, QueryLimits, R
 from velodrome.environments.text_to_sql.worker import QueryComparison, QueryWorker
 from velodrome.errors import RolloutError, TaskError, ToolError, VerifyError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.code_workers import WorkerEnded
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.stated import need
 from velodrome.settings.component import Field
 from velodrome.threads import NoAnswer
 

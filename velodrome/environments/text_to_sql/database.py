@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import last_block
+from velodrome.resources_servers.answers import last_block
 
 _STEP = 1_000  # instructions between two looks
 _CPU_S = 10.0  # for functions that take long within one instruction

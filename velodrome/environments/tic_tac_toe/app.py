@@ -10,7 +10,7 @@ from typing import Any, Literal
 from velodrome.environments.players_environment import PlayersEnvironment
 from velodrome.environments.tic_tac_toe import board as game
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.settings.component import Field
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from velodrome.contracts import prompt_text
 from velodrome.environments.simulated_user import DONE, SimulatedUser
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response, text_of
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.environment import tool
-from velodrome.resources_servers.stated import need
 
 Json = dict[str, Any]
 
@@ -67,12 +67,12 @@ class UserSimulator(SimulatedUser):
             wanted[order_id] |= fields
         right = {order_id for order_id, order in wanted.items() if _same(order, session["orders"][order_id])}
         said = " ".join(text_of(item.get("content")) for item in response.items if item.get("role") == "assistant")
-        told = all(text in said for text in task.get("must_say", ()))
-        told = told and not any(text in said for text in task.get("must_not_say", ()))
+        answered = all(text in said for text in task.get("must_say", ()))
+        answered = answered and not any(text in said for text in task.get("must_not_say", ()))
         return {
-            "reward": float(len(right) == len(wanted) and told),
+            "reward": float(len(right) == len(wanted) and answered),
             "orders_right": len(right) / len(wanted),
-            "told": told,
+            "told": answered,
         }
 
     @classmethod
@@ -146,7 +146,7 @@ def _call(order_id: str, change: Json) -> Json:
 
 
 async def _example_user(request: Json) -> str:
-    """A customer for tests: three messages, whatever the assistant says."""
+    """A customer for tests: the same three messages in every conversation."""
     spoken = sum(item.get("role") == "assistant" for item in request["input"])
     situation = text_of(request["input"][0]["content"]).split("\n\n")[1].partition("\n")[2]
     return ("I need help with an order, please.", situation, DONE)[min(spoken, 2)] if prompt_text(request) else DONE

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.stated import need
+from velodrome.resources_servers.answers import need
 from velodrome.resources_servers.turn_environment import TurnEnvironment
 from velodrome.settings.component import Field
 

@@ -103,7 +103,7 @@ def wanted_changes(task: Json) -> list[Json]:
 
 
 def pair_up(wanted: Sequence[Json], seen: Sequence[OfficeChange]) -> tuple[int, int]:
-    """How many wanted changes were made, and how many changes nobody wanted."""
+    """How many wanted changes were made, and how many others."""
     left = list(seen)
     made = 0
     for change in wanted:

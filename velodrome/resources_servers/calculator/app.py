@@ -8,7 +8,7 @@ from typing import Any
 
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import expected_value, last_number, same, value_of
+from velodrome.resources_servers.answers import expected_value, last_number, same, value_of
 from velodrome.resources_servers.calculator.arithmetic import evaluate
 from velodrome.resources_servers.environment import Environment, tool
 

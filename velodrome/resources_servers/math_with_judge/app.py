@@ -19,7 +19,7 @@ from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, TaskError, VerifyError
 from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answer import TAIL, last_number, same, value_of
+from velodrome.resources_servers.answers import TAIL, last_number, same, value_of
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict
@@ -94,7 +94,7 @@ Second answer:
 
 
 class Judge:
-    """A linked model, which has a limiter of its own, so that judging does not crowd out the policy."""
+    """The judge model. It has a separate limiter, so that judging does not crowd out the policy."""
 
     def __init__(self, model: LinkedModel, params: Mapping[str, Any]) -> None:
         self._model = model
@@ -168,7 +168,7 @@ class MathWithJudge(Environment):
             self._library = Library(self.verify_processes or cores(), self.library_timeout_s, wall_s)
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
-        """`library_reward` is what was found without the judge."""
+        """`library_reward` is the reward before the judge is asked."""
         expected = expected_text(task)
         text = response.text[-TAIL:]
         verdict = await self._first_verdict(expected, text)

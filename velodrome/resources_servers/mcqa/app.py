@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
+from velodrome.resources_servers.answers import agreed, bare, boxed, labelled, need, readable, words
 from velodrome.resources_servers.environment import Environment
-from velodrome.resources_servers.stated import agreed, bare, boxed, labelled, need, readable, words
 from velodrome.settings.component import Field
 
 LONE = re.compile(
@@ -151,7 +151,7 @@ class Mcqa(Environment):
         return {"another letter": self._written(task, other), "no such letter": self._written(task, "?")}
 
     def cheats(self, task: Json) -> Json:
-        """Several letters, and the right one where nobody answers."""
+        """Several letters, and the right one outside of the answer."""
         options = options_of(task)
         right = expected_letter(task, options)
         other = next(letter for letter in options if letter != right)

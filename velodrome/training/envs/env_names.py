@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub import hub_rules
 
 
@@ -18,16 +17,15 @@ class EnvKind(NamedTuple):
     """One kind of environment."""
 
     names: str  # what its names look like
-    module: str  # has make(settings), with `pictures` too if it `draws`, and make_teacher(env) if `teacher`
+    module: str  # has make(settings), and make_teacher(env) if `teacher`
     extra: str  # installs what the module imports
     agents: Callable[[int], int | None]  # in each environment, by `env.agents`; None if only the environment knows
     teacher: bool = False
-    draws: bool = False  # pictures on request: some environments are slower then
     unused: tuple[str, ...] = ()  # settings without effect
     wheels: tuple[str, ...] = ()  # where its extra installs something; everywhere if empty
 
 
-_STEPPED = ("options", "frame_stack", "action_repeat", "workers")  # settings of Gymnasium's environments
+_STEPPED = ("options", "action_repeat", "workers")  # settings of Gymnasium's environments
 _HERE = "velodrome.training.envs"
 MEMORY, LONGEST_MEMORY = "memory:", 1000
 KINDS = {
@@ -44,7 +42,6 @@ KINDS = {
         f"{_HERE}.gymnasium_env",
         "train",
         lambda _: 1,
-        draws=True,
         unused=("agents", "max_steps", "notes"),
     ),
     "mettagrid": EnvKind(
@@ -96,14 +93,7 @@ def name_problem(name: str) -> str | None:
     if rest and name.startswith(MEMORY):
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
-    digits = re.sub(r"[^0-9]", "", name) or "30"
-    if rest:
-        guess = hint(kind, ("gymnasium", "mettagrid", "memory"), cutoff=0.4).replace('"?', f':{rest}"?')
-    elif re.search(r"-v[0-9]+$", name):
-        guess = f'; did you mean "gymnasium:{name}"?'
-    else:
-        guess = hint(name, [f"extractor_hub_{digits}"])
-    return f'no environment "{name}"{guess} ({", ".join(each.names for each in KINDS.values())})'
+    return f'no environment "{name}" ({", ".join(each.names for each in KINDS.values())})'
 
 
 def agents_problem(name: str, agents: int) -> str | None:

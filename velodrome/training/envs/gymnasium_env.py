@@ -7,89 +7,59 @@ here or in worker processes.
 
 from __future__ import annotations
 
-import pickle
-import sys
-from importlib.machinery import PathFinder
 from typing import Any
 
-import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
-from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.env_arrays import ResetOnly, allocate_arrays
-from velodrome.training.envs.gymnasium_members import EnvPlan, GymnasiumMember, Members, registered
-from velodrome.training.envs.interface import Array, Spec, VectorEnv
-from velodrome.training.envs.pixel_letters import PALETTE, letters_of, plain_picture
-from velodrome.training.envs.spaces import ActionWriter, ObservationReader, mask_source
+from velodrome.training.envs.gymnasium_members import GymnasiumMember, Members, registered
+from velodrome.training.envs.interface import Array, Spec, VectorEnv, allocate_arrays
+from velodrome.training.envs.spaces import ActionWriter, MaskSource, ObservationReader, mask_source
 from velodrome.training.envs.worker_pool import WorkerPool
 from velodrome.training.settings import EnvSettings
 
 
-def make(settings: EnvSettings, *, pictures: bool = False) -> VectorEnv:
+def make(settings: EnvSettings) -> VectorEnv:
     """The environments that `gymnasium:<id>` names, or `gymnasium:<module>:<id>` if a module has to register them."""
     where = f"env.name={settings.name}"
     with blame(InputError, where):
         name = registered(settings)
         try:
-            many = _vectorised(name, settings) if settings.action_repeat == settings.frame_stack == 1 else None
+            many = _vectorised(name, settings) if settings.action_repeat == 1 else None
             if many is not None:
                 return many
             if gymnasium.spec(name).entry_point is None:
                 raise InputError(f"{where}: starts episodes a step late and cannot be stepped one by one; not usable")
-            spec, plan = _probed(settings, pictures=pictures)
+            spec, mask = _probed(settings)
         except gymnasium.error.DependencyNotInstalled as error:
             if "Box2D" not in str(error):
                 raise
             raise InputError(f'{where}: needs the package "Box2D" (pip install "velodrome[box2d]")') from error
     if settings.workers:
-        return SteppedEnv(spec, WorkerPool(settings, spec, plan))
-    return SteppedEnv(spec, Members(settings, plan, allocate_arrays(spec)))
+        return SteppedEnv(spec, WorkerPool(settings, spec, mask))
+    return SteppedEnv(spec, Members(settings, mask, allocate_arrays(spec)))
 
 
-def _probed(settings: EnvSettings, *, pictures: bool) -> tuple[Spec, EnvPlan]:
-    """What only an environment knows: its spaces, whether it renders (some take no `render_mode`), its mask."""
+def _probed(settings: EnvSettings) -> tuple[Spec, MaskSource | None]:
+    """What only an environment knows: its spaces, and where it says which actions are allowed."""
     env = gymnasium.make(registered(settings), **(settings.options or {}), disable_env_checker=True)
     try:
         method = env.has_wrapper_attr("action_masks")
         source = mask_source(env.observation_space, env.action_space, env.reset(seed=0)[1], method=method)
-        renders = pictures and "rgb_array" in env.metadata.get("render_modes", ())
-        plan = EnvPlan(renders, source, _portable(settings) if settings.workers else b"")
-        return GymnasiumMember(settings, env, source).spec(settings), plan
+        return GymnasiumMember(settings, env, source).spec, source
     finally:
         env.close()
 
 
-def _portable(settings: EnvSettings) -> bytes:
-    """Gymnasium's entry of an id, for workers: a recipe's own file, or a notebook, may have made it."""
-    entry = gymnasium.spec(registered(settings))
-    module = sys.modules.get(getattr(entry.entry_point, "__module__", ""))
-    alone = module is not None and PathFinder.find_spec(module.__name__.partition(".")[0]) is None
-    try:
-        if alone:  # a worker cannot import it, so its code is sent
-            cloudpickle.register_pickle_by_value(module)
-        return bytes(cloudpickle.dumps(entry))
-    except (TypeError, pickle.PicklingError) as error:
-        way = "register it in a module, and name it gymnasium:<module>:<id>"
-        raise InputError(
-            f"env.workers={settings.workers}: {entry.id} cannot be sent to workers ({error}); {way}"
-        ) from error
-    finally:
-        if alone:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-class SteppedEnv(ResetOnly):
+class SteppedEnv(VectorEnv):
     """Environments that are stepped one by one, here or in worker processes."""
 
     def __init__(self, spec: Spec, runner: Members | WorkerPool) -> None:
         super().__init__(spec, runner.arrays)
-        self.action_names: list[str] = []  # unknown
-        self.palette = PALETTE
         self._runner = runner
 
     def reset(self, seed: int) -> None:
@@ -100,13 +70,6 @@ class SteppedEnv(ResetOnly):
         self._runner.arrays.actions[:] = actions_N
         self._runner.step()
         self._count()
-
-    def letters(self, env: int) -> NDArray[np.uint8]:
-        picture = self.picture(env)
-        return letters_of(plain_picture(self.spec, self.obs[env]) if picture is None else picture)
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        return self._runner.picture(env)
 
     def close(self) -> None:
         self._runner.close()
@@ -128,8 +91,8 @@ def _vectorised(name: str, settings: EnvSettings) -> GymnasiumVector | None:
     return None
 
 
-class GymnasiumVector(ResetOnly):
-    """A vector environment of Gymnasium's. It draws no pictures: only all of its environments together could."""
+class GymnasiumVector(VectorEnv):
+    """A vector environment of Gymnasium's."""
 
     def __init__(self, settings: EnvSettings, envs: GymnasiumVectorEnv) -> None:
         where = f"env.name={settings.name}"
@@ -140,8 +103,6 @@ class GymnasiumVector(ResetOnly):
         self._first_action = int(envs.single_action_space.start)
         self._envs = envs
         self._theirs = blame(InputError, where)  # for anything raised by their code
-        self.action_names: list[str] = []  # unknown
-        self.palette = PALETTE
 
     def reset(self, seed: int) -> None:
         self._begin_counting()
@@ -161,9 +122,6 @@ class GymnasiumVector(ResetOnly):
     def _show(self, seen_N: Any) -> None:
         for seen, row in zip(seen_N, self.obs, strict=True):
             self._reader.write(seen, row)
-
-    def letters(self, env: int) -> NDArray[np.uint8]:
-        return letters_of(plain_picture(self.spec, self.obs[env]))
 
     def close(self) -> None:
         self._envs.close()

@@ -6,35 +6,18 @@ A mask of the actions is the observation's key `action_mask`, else that of the i
 
 from __future__ import annotations
 
-import pickle
-from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import gymnasium
-import numpy as np
-from numpy.typing import NDArray
 
 from velodrome.errors import InputError, blame
-from velodrome.training.envs.env_arrays import EnvArrays
-from velodrome.training.envs.interface import Array, Spec
-from velodrome.training.envs.pixel_letters import as_picture
+from velodrome.training.envs.interface import EnvArrays, Spec
 from velodrome.training.envs.spaces import MASK, ActionWriter, MaskReader, MaskSource, ObservationReader
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "gymnasium:"
-
-
-@dataclass(frozen=True, slots=True)
-class EnvPlan:
-    """What it takes to make a member beside the settings."""
-
-    renders: bool
-    mask: MaskSource | None
-    registered: bytes = b""  # gymnasium's entry, pickled, for workers; empty if its module registers it
 
 
 def registered(settings: EnvSettings) -> str:
@@ -54,20 +37,12 @@ class GymnasiumMember:
         self._reader = ObservationReader(where, env.observation_space, MASK if source == "observation" else None)
         self._writer = ActionWriter(where, env.action_space, masked=source is not None)
         self._mask = MaskReader(where, self._writer.actions, source, env)
-        self._seen: deque[Array] = deque(maxlen=settings.frame_stack)  # observations of the episode, the oldest first
-
-    def spec(self, settings: EnvSettings) -> Spec:
-        """The shapes of all environments. Stacked observations are more channels of an image, or a longer vector."""
-        reader, frames = self._reader, settings.frame_stack
-        first, *rest = reader.shape
-        images = tuple((channels * frames, *size) for channels, *size in reader.images)
-        layout = {**reader.layout_fields(), "obs_shape": (first * frames, *rest), "images": images}
-        return Spec(settings.name, settings.num_envs, 1, self._writer.actions, **layout)
+        fields = self._reader.layout_fields()
+        self.spec = Spec(settings.name, settings.num_envs, 1, self._writer.actions, **fields)  # of all environments
 
     def reset(self, seed: int | None, rows: EnvArrays) -> None:
         obs, info = self._env.reset(seed=seed)
-        self._seen.clear()
-        self._show(obs, rows.obs[0])
+        self._reader.write(obs, rows.obs[0])
         self._mask.write(obs, info, rows.action_mask[0])
 
     def step(self, rows: EnvArrays) -> None:
@@ -79,28 +54,11 @@ class GymnasiumMember:
                 break
         rows.rewards[:], rows.terminals[:], rows.truncations[:] = total, terminal, truncated
         if terminal or truncated:
-            self._show(obs, rows.final_obs[0])
+            self._reader.write(obs, rows.final_obs[0])
             self.reset(None, rows)
         else:
-            self._show(obs, rows.obs[0])
+            self._reader.write(obs, rows.obs[0])
             self._mask.write(obs, info, rows.action_mask[0])
-
-    def _show(self, obs: Any, row: Array) -> None:
-        """Write an observation, or the last ones together: an episode starts with its first in every place."""
-        if self._seen.maxlen == 1:
-            self._reader.write(obs, row)
-            return
-        newest = np.empty(self._reader.shape, self._reader.dtype)
-        self._reader.write(obs, newest)
-        self._seen.extend([newest] * (1 if self._seen else self._seen.maxlen or 1))
-        cuts = [0, *np.cumsum([np.prod(image, dtype=int) for image in self._reader.images]).tolist(), len(newest)]
-        row[:] = np.concatenate([frame[start:end] for start, end in pairwise(cuts) for frame in self._seen])
-
-    def picture(self) -> NDArray[np.uint8] | None:
-        try:
-            return as_picture(self._env.render()) if self._env.render_mode == "rgb_array" else None
-        except gymnasium.error.Error:  # its renderer is not installed
-            return None
 
     def close(self) -> None:
         self._env.close()
@@ -109,19 +67,15 @@ class GymnasiumMember:
 class Members:
     """Environments in this process, each with its row. None is left open if one cannot be made."""
 
-    def __init__(self, settings: EnvSettings, plan: EnvPlan, arrays: EnvArrays) -> None:
+    def __init__(self, settings: EnvSettings, mask: MaskSource | None, arrays: EnvArrays) -> None:
         self.arrays = arrays
         self._theirs = blame(InputError, f"env.name={settings.name}")  # for anything raised by their code
         with self._theirs, ExitStack() as undo:
-            if plan.registered:
-                entry = pickle.loads(plan.registered)
-                gymnasium.registry.setdefault(entry.id, entry)
-            options = {**({"render_mode": "rgb_array"} if plan.renders else {}), **(settings.options or {})}
             self._members: list[tuple[GymnasiumMember, EnvArrays]] = []
             for e in range(len(arrays.obs)):
-                env = gymnasium.make(registered(settings), **options, disable_env_checker=True)
+                env = gymnasium.make(registered(settings), **(settings.options or {}), disable_env_checker=True)
                 undo.callback(env.close)
-                self._members.append((GymnasiumMember(settings, env, plan.mask), arrays.rows(e, e + 1)))
+                self._members.append((GymnasiumMember(settings, env, mask), arrays.rows(e, e + 1)))
             undo.pop_all()
 
     def reset(self, seeds: list[int]) -> None:
@@ -133,10 +87,6 @@ class Members:
         with self._theirs:
             for member, rows in self._members:
                 member.step(rows)
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        with self._theirs:
-            return self._members[env][0].picture()
 
     def close(self) -> None:
         with self._theirs:

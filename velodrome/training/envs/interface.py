@@ -1,4 +1,4 @@
-"""The interface of environments: arrays that `step` changes in place, for all agents at once.
+"""Environments: arrays that `step` changes in place, for all agents at once.
 
 Agents are environment-major: agent `a` of environment `e` is row `e * agents + a`. After the end of an
 episode the next one starts in the same step.
@@ -6,14 +6,17 @@ episode the next one starts in the same step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velodrome.errors import InputError
+
 Array = NDArray[Any]
+Allocate = Callable[[tuple[int, ...], str], Array]
 Layout = Literal["tokens", "planes", "vector", "mixed"]
 
 
@@ -82,53 +85,103 @@ class Ended:
     numbers: Mapping[str, NDArray[np.float64]]  # as deliveries, hearts
 
 
-class VectorEnv(Protocol):
-    """Many environments as one."""
+class EnvArrays(NamedTuple):
+    """The arrays of some agents: their actions are read, everything else is written."""
 
-    spec: Spec
-    obs: Array  # N x obs_shape
-    rewards: NDArray[np.float32]  # N
-    terminals: NDArray[np.bool_]  # N: the episode ended here by its own rules
-    truncations: NDArray[np.bool_]  # N: it was truncated here; final_obs is its last observation
-    action_mask: NDArray[np.bool_] | None  # N x actions.width: what is allowed now; None unless `actions.masked`
-    final_obs: Array  # N x obs_shape, good where an episode ended in the last step
-    palette: dict[str, str]  # the colour of every letter, #rrggbb
-    action_names: list[str]  # empty if unknown
+    actions: Array
+    obs: Array
+    final_obs: Array
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    action_mask: NDArray[np.bool_]  # without columns if nothing is masked
+
+    def rows(self, start: int, end: int) -> EnvArrays:
+        """Some rows of each."""
+        return EnvArrays._make(array[start:end] for array in self)
+
+
+def allocate_arrays(spec: Spec, allocate: Allocate = np.zeros) -> EnvArrays:
+    """The arrays of all agents."""
+    n, acts = spec.total, spec.actions
+    return EnvArrays(
+        actions=allocate((n, *acts.shape), acts.dtype),
+        obs=allocate((n, *spec.obs_shape), spec.obs_dtype),
+        final_obs=allocate((n, *spec.obs_shape), spec.obs_dtype),
+        rewards=allocate((n,), "float32"),
+        terminals=allocate((n,), "bool"),
+        truncations=allocate((n,), "bool"),
+        action_mask=allocate((n, acts.width if acts.masked else 0), "bool"),
+    )
+
+
+class VectorEnv:
+    """Many environments as one. Subclasses step, write into the arrays, and call `_count`.
+
+    By default there is no state to save, no map to draw and nothing to close.
+    """
+
+    def __init__(self, spec: Spec, rows: EnvArrays | None = None) -> None:
+        rows = rows or allocate_arrays(spec)
+        self.spec = spec
+        self.obs = rows.obs
+        self.final_obs = rows.final_obs  # good where an episode ended in the last step
+        self.rewards = rows.rewards
+        self.terminals = rows.terminals  # the episode ended here by its own rules
+        self.truncations = rows.truncations  # it was truncated here; final_obs is its last observation
+        self.action_mask = rows.action_mask if spec.actions.masked else None  # what is allowed now
+        self.palette: dict[str, str] = {}  # the colour of every letter, #rrggbb
+        self.action_names: list[str] = []  # empty if unknown
+        self._begin_counting()
 
     def reset(self, seed: int) -> None:
         """Reset every environment; everything that follows is a function of this seed and the actions."""
-        ...
+        raise NotImplementedError
 
     def step(self, actions_N: Array) -> None:
         """One step of all, by N x `actions.shape` actions, numbers within their bounds.
 
         Rows of `obs` where an episode ended are the first view of the next one.
         """
-        ...
+        raise NotImplementedError
+
+    def _begin_counting(self) -> None:
+        self._returns_E = np.zeros(self.spec.num_envs)
+        self._lengths_E = np.zeros(self.spec.num_envs, np.int64)
+        self._ended: list[tuple[int, float, int]] = []
+        for array in (self.rewards, self.terminals, self.truncations):
+            array[:] = 0
+
+    def _count(self) -> list[int]:
+        """Count a step; returns the environments whose episode has ended."""
+        self._returns_E += self.rewards.reshape(self.spec.num_envs, -1).mean(1)
+        self._lengths_E += 1
+        over = np.flatnonzero((self.terminals | self.truncations).reshape(self.spec.num_envs, -1).all(1)).tolist()
+        for e in over:
+            self._ended.append((e, float(self._returns_E[e]), int(self._lengths_E[e])))
+            self._returns_E[e] = self._lengths_E[e] = 0
+        return over
 
     def ended(self) -> Ended:
         """Episodes that ended since the last call."""
-        ...
+        envs, returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), (), ())
+        self._ended = []
+        return Ended(np.array(envs, np.int64), np.array(returns, np.float64), np.array(lengths, np.int64), {})
 
     def state(self) -> dict[str, Array] | None:
         """Everything that decides what follows, as arrays; None if the environment has no state to save."""
-        ...
+        return None
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Restore a state from `state`."""
-        ...
+        raise InputError(f"env.name={self.spec.name}: has no state to restore; it is reset")
 
-    def letters(self, env: int) -> NDArray[np.uint8]:
-        """One environment as ASCII, height x width."""
-        ...
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        """One environment as it draws itself, height x width x RGB; None if it does not."""
-        ...
+    def letters(self, env: int) -> NDArray[np.uint8] | None:
+        """One environment as ASCII, height x width; None if it draws no map."""
+        return None
 
     def close(self) -> None:
         """Release resources."""
-        ...
 
 
 class Teacher(Protocol):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
 from velodrome.errors import InputError
@@ -13,21 +9,15 @@ from velodrome.training.envs.env_names import agents_problem, kind_of, no_wheel
 from velodrome.training.envs.interface import Teacher, VectorEnv
 from velodrome.training.settings import EnvSettings
 
-SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")  # Linux: without them no window can open
 
-
-def make_env(settings: EnvSettings, seed: int, *, pictures: bool = False) -> VectorEnv:
-    """The environments that `settings.name` names, reset with `seed`; `pictures` if they will be drawn."""
+def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
+    """The environments that `settings.name` names, reset with `seed`."""
     problem = agents_problem(settings.name, settings.agents)
     if problem:
         raise InputError(problem)
     kind = kind_of(settings.name)
-    if sys.platform == "linux" and not os.environ.keys() & set(SCREENS):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would print that it looked for a screen
-    drawing = {"pictures": True} if pictures and kind.draws else {}
     try:
-        with fits_into_memory(_size(settings)):
-            env: VectorEnv = import_module(kind.module).make(settings, **drawing)
+        env: VectorEnv = import_module(kind.module).make(settings)
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'
@@ -45,23 +35,5 @@ def make_teacher(settings: EnvSettings, env: VectorEnv) -> Teacher | None:
     kind = kind_of(settings.name)
     if not kind.teacher:
         return None
-    with fits_into_memory(_size(settings)):
-        teacher: Teacher = import_module(kind.module).make_teacher(env)
+    teacher: Teacher = import_module(kind.module).make_teacher(env)
     return teacher
-
-
-def _size(settings: EnvSettings) -> str:
-    return f"env.num_envs={settings.num_envs} of {settings.name} with {settings.agents} agents"
-
-
-@contextmanager
-def fits_into_memory(what: str) -> Iterator[None]:
-    """Around what may be too large for the machine."""
-    try:
-        yield
-    except MemoryError as error:
-        raise InputError(f"{what}: does not fit into memory; use less") from error
-    except RuntimeError as error:  # torch has no better word for it
-        if "memory" not in str(error) and "size" not in str(error):
-            raise
-        raise InputError(f"{what}: does not fit into memory; use less") from error

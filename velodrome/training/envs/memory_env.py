@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velodrome.training.envs.env_names import MEMORY
-from velodrome.training.envs.interface import ActionSpace, Array, Ended, Spec
+from velodrome.training.envs.interface import ActionSpace, Array, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 CUES = 4
@@ -26,30 +26,21 @@ def make(settings: EnvSettings) -> MemoryEnv:
     return MemoryEnv(settings.name, settings.num_envs, int(settings.name.removeprefix(MEMORY)))
 
 
-class MemoryEnv:
+class MemoryEnv(VectorEnv):
     """Many corridors of one length as one."""
 
     def __init__(self, name: str, num_envs: int, corridor: int) -> None:
         choices = ActionSpace(sizes=(CUES,))
-        self.spec = Spec(name, num_envs, 1, choices, "vector", obs_shape=(CUES + 2,), obs_dtype="float32")
-        self.length = corridor + 2
+        super().__init__(Spec(name, num_envs, 1, choices, "vector", obs_shape=(CUES + 2,), obs_dtype="float32"))
         self.palette = {".": "#eeece4", "?": "#d69e2e", "@": "#de483c", **dict.fromkeys(_LETTERS, "#3684d6")}
         self.action_names = [f"choose {letter}" for letter in _LETTERS]
-        self.obs: Array = np.zeros((num_envs, CUES + 2), np.float32)
-        self.final_obs: Array = np.zeros_like(self.obs)
-        self.rewards: NDArray[np.float32] = np.zeros(num_envs, np.float32)
-        self.terminals: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
-        self.truncations: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
-        self.action_mask: NDArray[np.bool_] | None = None
+        self.length = corridor + 2
         self._clock = np.zeros(2, np.int64)  # the seed, and steps since the reset
         self._cues_E = np.zeros(num_envs, np.int64)
-        self._returns: list[NDArray[np.float32]] = []  # of episodes that ended
 
     def reset(self, seed: int) -> None:
         self._clock[:] = seed, 0
-        self._returns = []
-        for array in (self.rewards, self.terminals):
-            array[:] = 0
+        self._begin_counting()
         self._show()
 
     def step(self, actions_N: NDArray[np.int64]) -> None:
@@ -58,7 +49,7 @@ class MemoryEnv:
         self.terminals[:] = choice
         if choice:
             self.final_obs[:] = self.obs
-            self._returns.append(self.rewards.copy())
+        self._count()
         self._clock[1] += 1
         self._show()
 
@@ -77,26 +68,16 @@ class MemoryEnv:
         self.obs[:, _FIRST] = place == 0
         self.obs[:, _CHOICE] = place == self.length - 1
 
-    def ended(self) -> Ended:
-        returns = np.array(self._returns, np.float64).ravel()
-        count, num_envs = len(self._returns), self.spec.num_envs
-        self._returns = []
-        return Ended(
-            envs=np.tile(np.arange(num_envs), count),
-            returns=returns,
-            lengths=np.full(len(returns), self.length, np.int64),
-            numbers={},
-        )
-
     def state(self) -> dict[str, Array]:
+        """All of it between epochs, when `ended` was just called."""
         shown = {"obs": self.obs, "rewards": self.rewards, "terminals": self.terminals}
-        copies = {name: array.copy() for name, array in {**shown, "clock": self._clock, "cues": self._cues_E}.items()}
-        return copies | {"returns": np.array(self._returns, np.float32).reshape(-1, self.spec.num_envs)}
+        return {name: array.copy() for name, array in {**shown, "clock": self._clock, "cues": self._cues_E}.items()}
 
     def load(self, state: Mapping[str, Array]) -> None:
+        self._begin_counting()
         self.obs[:], self.rewards[:], self.terminals[:] = state["obs"], state["rewards"], state["terminals"]
         self._clock[:], self._cues_E[:] = state["clock"], state["cues"]
-        self._returns = list(state["returns"])
+        self._lengths_E[:] = self._place()  # a reward is paid at the end alone
 
     def letters(self, env: int) -> NDArray[np.uint8]:
         """The corridor with its cue at one end and the choice at the other; `@` is the agent."""
@@ -104,9 +85,3 @@ class MemoryEnv:
         place = self._place()
         drawn = row[:place] + "@" + row[place + 1 :] if place else row
         return np.frombuffer(drawn.encode(), np.uint8)[None]
-
-    def picture(self, env: int) -> None:
-        return None
-
-    def close(self) -> None:
-        """Nothing to close."""

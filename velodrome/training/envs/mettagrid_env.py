@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from velodrome.errors import InputError, blame
 from velodrome.settings.names import hint
 from velodrome.training.compiled import kernel
-from velodrome.training.envs.env_arrays import ResetOnly
-from velodrome.training.envs.extractor_hub.hub_picture import PALETTE as HUB_PALETTE
-from velodrome.training.envs.interface import ActionSpace, Array, Spec
+from velodrome.training.envs.extractor_hub.env import PALETTE as HUB_PALETTE
+from velodrome.training.envs.interface import ActionSpace, Array, Spec, VectorEnv
 from velodrome.training.settings import EnvSettings
 
 PREFIX = "mettagrid:"
@@ -197,13 +196,17 @@ def lay_out(
                 planes_NCYX[n, plane, y, x] = max(planes_NCYX[n, plane, y, x], worth_FV[feature, value])
 
 
-class MettaGrid(ResetOnly):
+class MettaGrid(VectorEnv):
     """One simulation for each environment; all write into arrays that were made once."""
 
     def __init__(self, settings: EnvSettings, config: Any) -> None:
         game = config.game
         names = [action.name for action in game.actions.actions()]
         vibes = [name for name in names if name.startswith("change_vibe_")]
+        planes = self._token_planes = TokenPlanes(game, names)
+        shape = (len(planes.names), planes.height, planes.width)
+        num_envs, agents = settings.num_envs, int(game.num_agents)
+        super().__init__(Spec(settings.name, num_envs, agents, ActionSpace((len(names),)), "planes", shape, "uint8"))
         self.action_names = [name for name in names if name not in vibes] + vibes
         self._ids: NDArray[np.int32] = np.array([names.index(name) for name in self.action_names], np.int32)
         self._acts = len(names) - len(vibes)  # actions before the vibes, which go another way
@@ -211,11 +214,7 @@ class MettaGrid(ResetOnly):
         self._signs = _signs(sorted(set(game.objects) - {"wall"}))
         kinds = [sign for sign in self._signs.values() if sign != "#"]
         self.palette = _PALETTE | {sign: _OTHERS[k % len(_OTHERS)] for k, sign in enumerate(kinds)}
-        self._token_planes = TokenPlanes(game, names)
-        self._middle = (self._token_planes.height // 2) * self._token_planes.width + self._token_planes.width // 2
-        shape = (len(self._token_planes.names), self._token_planes.height, self._token_planes.width)
-        num_envs, agents = settings.num_envs, int(game.num_agents)
-        super().__init__(Spec(settings.name, num_envs, agents, ActionSpace((len(names),)), "planes", shape, "uint8"))
+        self._middle = (planes.height // 2) * planes.width + planes.width // 2
         self._tokens_NKB: Array = np.zeros((self.spec.total, game.obs.num_tokens, 3), np.uint8)
         self._buffers = [self._buffer(slice(e * agents, (e + 1) * agents)) for e in range(num_envs)]
         self._sims: list[Any] = [None] * num_envs

@@ -13,78 +13,75 @@ import pickle
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from importlib.machinery import PathFinder
+from itertools import pairwise
+from typing import IO, Any
 
+import cloudpickle
+import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from velodrome.children import ParentChannel, child_command, how_ended
 from velodrome.errors import InputError, TrainError
 from velodrome.forks import close_alone, keep_alone
-from velodrome.training.envs.env_arrays import Allocate, allocate_arrays
-from velodrome.training.envs.gymnasium_members import EnvPlan, Members
-from velodrome.training.envs.interface import Array, Spec
+from velodrome.training.envs.gymnasium_members import Members, registered
+from velodrome.training.envs.interface import Allocate, Array, Spec, allocate_arrays
+from velodrome.training.envs.spaces import MaskSource
 from velodrome.training.settings import EnvSettings
 
 _TARGET = "velodrome.training.envs.worker_pool:serve"
 _ALIGNED = 64  # bytes: a cache line
 _GRACE_S = 5.0  # for environments to close
-_STEP = b""  # a request; others are pickled
 _FAILED = b"!"  # starts the answer of a request that was not fulfilled; what follows is why
 
 
 class WorkerPool:
-    """Starts the workers, and makes them step together."""
+    """Starts the workers, and makes them step together. A request is the seeds of a reset, or nothing for a step."""
 
-    def __init__(self, settings: EnvSettings, spec: Spec, plan: EnvPlan) -> None:
+    def __init__(self, settings: EnvSettings, spec: Spec, mask: MaskSource | None) -> None:
         self._where = f"env.name={settings.name}"
-        self._shares = [
-            share.tolist() for share in np.array_split(range(spec.num_envs), settings.workers) if len(share)
-        ]
+        size, workers = spec.num_envs, min(settings.workers, spec.num_envs)
+        ends = [size * k // workers for k in range(workers + 1)]
+        self._shares = [slice(*pair) for pair in pairwise(ends)]
         self._workers: list[_EnvWorker] = []
         plain = EnvSettings.model_validate(settings.model_dump(include=set(EnvSettings.model_fields)))
+        entry = _portable(settings)
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            with _new_memory(spec) as memory:
-                self.arrays = allocate_arrays(spec, _arrays_in(mmap.mmap(memory, 0)))
+            with _nameless_file() as memory:
+                memory.truncate(sum(array.nbytes + _ALIGNED for array in allocate_arrays(spec)))
+                self.arrays = allocate_arrays(spec, _arrays_in(mmap.mmap(memory.fileno(), 0)))
                 for share in self._shares:
-                    self._workers.append(_EnvWorker(memory, (plain, spec, plan, share)))
+                    self._workers.append(_EnvWorker(memory.fileno(), (plain, spec, mask, entry, share)))
             self._answers()
             undo.pop_all()
 
     def reset(self, seeds: list[int]) -> None:
-        self._ask([pickle.dumps(("reset", [seeds[e] for e in share])) for share in self._shares])
+        self._ask([pickle.dumps(seeds[share]) for share in self._shares])
 
     def step(self) -> None:
-        self._ask([_STEP] * len(self._workers))
-
-    def picture(self, env: int) -> NDArray[np.uint8] | None:
-        k = next(k for k, share in enumerate(self._shares) if env in share)
-        self._workers[k].send(pickle.dumps(("picture", env - self._shares[k][0])))
-        picture: NDArray[np.uint8] | None = pickle.loads(self._answer(k))
-        return picture
+        self._ask([b""] * len(self._workers))
 
     def _ask(self, requests: list[bytes]) -> None:
         for worker, request in zip(self._workers, requests, strict=True):
-            worker.send(request)
+            with contextlib.suppress(OSError):  # it is gone, which its answer reports
+                worker.channel.send(request)
         self._answers()
 
     def _answers(self) -> None:
-        for k in range(len(self._workers)):
-            self._answer(k)
-
-    def _answer(self, k: int) -> bytes:
-        """What a worker answered. It names the environment if that failed, or if the process is gone."""
-        answer = self._workers[k].receive()
-        if answer is None:
-            envs, ending = self._shares[k], how_ended(self._workers[k].wait(_GRACE_S))
-            whose = f"worker {k + 1} of {len(self._workers)}, with environments {envs[0]} to {envs[-1]}"
-            raise TrainError(f"{self._where}: {whose}, ended: {ending}; the last checkpoint is good")
-        if answer.startswith(_FAILED):
-            raise InputError(*answer[len(_FAILED) :].decode().splitlines())
-        return answer
+        """Wait for all. The error names the environment that failed, or the worker that is gone."""
+        for k, (worker, share) in enumerate(zip(self._workers, self._shares, strict=True), 1):
+            answer = None
+            with contextlib.suppress(ConnectionError):
+                answer = worker.channel.receive()
+            if answer is None:
+                whose = f"worker {k} of {len(self._workers)}, with environments {share.start} to {share.stop - 1}"
+                ending = how_ended(worker.wait(_GRACE_S))
+                raise TrainError(f"{self._where}: {whose}, ended: {ending}; the last checkpoint is good")
+            if answer.startswith(_FAILED):
+                raise InputError(*answer[len(_FAILED) :].decode().splitlines())
 
     def close(self) -> None:
         """End all workers at once, those that do not end by force."""
@@ -102,13 +99,13 @@ class _EnvWorker:
         lifeline, self._lifeline = os.pipe()
         keep_alone(self._lifeline)
         mine, theirs = socket.socketpair()
-        fds = (theirs.fileno(), lifeline, memory)
+        self.channel = ParentChannel(mine)
         try:
             self._process = subprocess.Popen(
                 child_command(_TARGET, theirs.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what an environment prints is no result
-                pass_fds=fds,
+                pass_fds=(theirs.fileno(), lifeline, memory),
                 start_new_session=True,
             )
         except BaseException:
@@ -118,24 +115,14 @@ class _EnvWorker:
         finally:
             theirs.close()
             os.close(lifeline)
-        self._channel = ParentChannel(mine)
-        self.send(pickle.dumps((memory, *init)))
-
-    def send(self, request: bytes) -> None:
-        with contextlib.suppress(OSError):  # it is gone, which `receive` reports
-            self._channel.send(request)
-
-    def receive(self) -> bytes | None:
-        try:
-            return self._channel.receive()
-        except ConnectionError:
-            return None
+        with contextlib.suppress(OSError):  # it is gone, which its answer reports
+            self.channel.send(pickle.dumps((memory, *init)))
 
     def hang_up(self) -> None:
         """Its next request is the end of requests."""
         with contextlib.suppress(OSError):  # it is gone
-            self._channel.socket.shutdown(socket.SHUT_RDWR)  # also if a forked process has it open
-        self._channel.socket.close()
+            self.channel.socket.shutdown(socket.SHUT_RDWR)  # also if a forked process has it open
+        self.channel.socket.close()
 
     def wait(self, grace_s: float) -> int:
         """Its return code; after `grace_s` it is killed."""
@@ -152,6 +139,25 @@ class _EnvWorker:
                 self._lifeline = -1
 
 
+def _portable(settings: EnvSettings) -> bytes:
+    """Gymnasium's entry of an id, pickled: a recipe's own file, or a notebook, may have made it."""
+    entry = gymnasium.spec(registered(settings))
+    module = sys.modules.get(getattr(entry.entry_point, "__module__", ""))
+    alone = module is not None and PathFinder.find_spec(module.__name__.partition(".")[0]) is None
+    try:
+        if alone:  # a worker cannot import it, so its code is sent
+            cloudpickle.register_pickle_by_value(module)
+        return bytes(cloudpickle.dumps(entry))
+    except (TypeError, pickle.PicklingError) as error:
+        way = "register it in a module, and name it gymnasium:<module>:<id>"
+        raise InputError(
+            f"env.workers={settings.workers}: {entry.id} cannot be sent to workers ({error}); {way}"
+        ) from error
+    finally:
+        if alone:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
 def _arrays_in(memory: mmap.mmap) -> Allocate:
     """Places arrays in one memory, one after another."""
     start = 0
@@ -165,47 +171,34 @@ def _arrays_in(memory: mmap.mmap) -> Allocate:
     return allocate
 
 
-@contextlib.contextmanager
-def _new_memory(spec: Spec) -> Iterator[int]:
-    """The number of a file without a name that has room for the arrays."""
-    with contextlib.ExitStack() as undo:
-        if hasattr(os, "memfd_create"):
-            fd = os.memfd_create("velodrome")
-            undo.callback(os.close, fd)
-        else:
-            fd = undo.enter_context(tempfile.TemporaryFile()).fileno()
-        os.ftruncate(fd, sum(array.nbytes + _ALIGNED for array in allocate_arrays(spec, np.empty)))
-        yield fd
+def _nameless_file() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("velodrome"), "rb+") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def serve(channel: ParentChannel) -> None:
     """What a worker runs: the environments of its share, until no request comes."""
-    memory, settings, spec, plan, share = pickle.loads(channel.receive() or b"")
+    memory, settings, spec, mask, entry, share = pickle.loads(channel.receive() or b"")
     arrays = allocate_arrays(spec, _arrays_in(mmap.mmap(memory, 0)))
     os.close(memory)
-    runner: Members | None = None
+    own = pickle.loads(entry)
+    gymnasium.registry.setdefault(own.id, own)
     try:
-        runner = Members(settings, plan, arrays.rows(share[0], share[-1] + 1))
-        answer = b""
+        runner = Members(settings, mask, arrays.rows(share.start, share.stop))
     except InputError as error:
-        answer = _FAILED + str(error).encode()
-    with contextlib.suppress(ConnectionError):  # its parent has not waited for the last answer
-        channel.send(answer)
-        while runner is not None and (request := channel.receive()) is not None:
-            try:
-                channel.send(_fulfilled(runner, request))
-            except InputError as error:
-                channel.send(_FAILED + str(error).encode())
-    if runner is not None:
-        runner.close()
+        channel.send(_FAILED + str(error).encode())
+        return
+    with contextlib.closing(runner), contextlib.suppress(ConnectionError):  # its parent has not waited for an answer
+        channel.send(b"")
+        while (request := channel.receive()) is not None:
+            channel.send(_answer(runner, request))
 
 
-def _fulfilled(runner: Members, request: bytes) -> bytes:
-    if request == _STEP:
-        runner.step()
+def _answer(runner: Members, request: bytes) -> bytes:
+    try:
+        if request:
+            runner.reset(pickle.loads(request))
+        else:
+            runner.step()
         return b""
-    what, argument = pickle.loads(request)
-    if what == "picture":
-        return pickle.dumps(runner.picture(argument))
-    runner.reset(argument)
-    return b""
+    except InputError as error:
+        return _FAILED + str(error).encode()

@@ -38,9 +38,9 @@ class Loss:
 def make_loss(term: LossTerm) -> Loss:
     """The loss that a term names."""
     module, _, name = term.implementation.partition(":")
-    made: Any = getattr(import_module(module), name)(term)
-    assert isinstance(made, Loss), f"{term.implementation} is not a velodrome.training.losses.Loss"
-    return made
+    loss: Any = getattr(import_module(module), name)(term)
+    assert isinstance(loss, Loss), f"{term.implementation} is not a velodrome.training.losses.Loss"
+    return loss
 
 
 def annealed(start: float, end: float, done: int, steps: int) -> float:

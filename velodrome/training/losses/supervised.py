@@ -1,6 +1,8 @@
 """Learning from a teacher: cross-entropy to the action it would have taken, and a critic fitted to the returns.
 
 loss = coef * mean(-log p(teacher's action)) + value_coef * mean((v - R)^2)
+
+Kickstarting is PPO with the cross-entropy to the teacher's action beside it, with a weight that falls to zero.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ class Supervised(Loss):
     reports = SUPERVISED_STATS
 
     def __call__(self, batch: Minibatch, policy: Distribution, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        settings, term = self.term.settings, self.term
-        coef = annealed(settings.coef, settings.end_coef, step - term.start, term.until - term.start)
-        return supervised_loss(policy, values_B, batch.teacher_actions_B, batch.returns_B, coef, settings.value_coef)
+        weights = self.term.settings.coef, self.term.settings.value_coef
+        return supervised_loss(policy, values_B, batch.teacher_actions_B, batch.returns_B, *weights)
+
+
+class Kickstart(Loss):
+    """`supervised.kickstart_coef` and `supervised.kickstart_steps`. It reports nothing."""
+
+    def __call__(self, batch: Minibatch, policy: Distribution, values_B: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        term = self.term
+        coef = annealed(term.settings.kickstart_coef, 0.0, step - term.start, term.until - term.start)
+        return -coef * policy.log_prob(batch.teacher_actions_B).mean(), values_B.new_empty(0)
 
 
 def supervised_loss(

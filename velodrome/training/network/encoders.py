@@ -138,7 +138,7 @@ class ObsNormalizer(nn.Module):
 
 
 def make_normalizer(settings: PolicySettings, spec: Spec) -> ObsNormalizer | None:
-    """For observations that are numbers; bytes and images have a range of their own."""
+    """For observations that are numbers; bytes and images have a known range."""
     if not settings.normalize_obs:
         return None
     if spec.layout not in ("vector", "mixed"):

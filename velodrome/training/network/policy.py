@@ -42,7 +42,7 @@ class Policy(nn.Module):
             nn.init.zeros_(self.heads.bias)
             if self.critic is None:
                 nn.init.orthogonal_(self.heads.weight[-1:], 1.0, generator=generator)
-        deviations = torch.full((width,), settings.log_std_init)
+        deviations = torch.zeros(width)
         self.log_std = nn.Parameter(deviations) if spec.actions.continuous else None
 
     def distribution(self, outputs_BO: Tensor, mask_BA: Tensor | None = None) -> Distribution:
@@ -64,12 +64,8 @@ class Policy(nn.Module):
         if isinstance(self.core, nn.LSTM):
             assert state is not None, "an lstm needs its state; initial_state makes one"
             h, c = state if starts_N is None else state * (~starts_N).unsqueeze(-1)
-            if self._widens(x_NH):
-                with torch.autocast("cpu", enabled=False):
-                    h, c = self._remember(self.core, x_NH.float(), h, c)
-            else:
-                h, c = self._remember(self.core, x_NH, h, c)
-            x_NH, state = h, torch.stack((h, c)).float()
+            h, c = self._remember(self.core, x_NH, h, c)
+            x_NH, state = h, torch.stack((h, c))
         else:
             x_NH = self._activation(self.core(x_NH))
         return (*self._outputs(x_NH, obs_N), state)
@@ -84,19 +80,10 @@ class Policy(nn.Module):
             assert state is not None, "an lstm needs the state a sequence began with"
             assert starts_TN is not None, "an lstm needs to know where episodes began"
             x_TNH = x_BH.view(steps, columns, -1)
-            if self._widens(x_TNH):
-                with torch.autocast("cpu", enabled=False):
-                    x_BH = self._recall(self.core, x_TNH.float(), starts_TN, state).flatten(0, 1)
-            else:
-                x_BH = self._recall(self.core, x_TNH, starts_TN, state).flatten(0, 1)
+            x_BH = self._recall(self.core, x_TNH, starts_TN, state).flatten(0, 1)
         else:
             x_BH = self._activation(self.core(x_BH))
         return self._outputs(x_BH, obs_B)
-
-    @staticmethod
-    def _widens(x: Tensor) -> bool:
-        """Whether an LSTM is computed in float32 although autocast asks for bfloat16: few CPUs have one in bfloat16."""
-        return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
     def _outputs(self, x_BH: Tensor, obs_B: Tensor) -> tuple[Tensor, Tensor]:
         outputs_BO = self.heads(x_BH).float()
@@ -113,14 +100,14 @@ class Policy(nn.Module):
     def _remember(lstm: nn.LSTM, x_NH: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """The LSTM for one step: a cell takes half the time of `nn.LSTM`."""
         weights: tuple[Tensor, ...] = tuple(lstm.parameters())
-        return torch.lstm_cell(x_NH, (h.to(x_NH.dtype), c.to(x_NH.dtype)), *weights)
+        return torch.lstm_cell(x_NH, (h, c), *weights)
 
     @staticmethod
     def _recall(lstm: nn.LSTM, x_TNH: Tensor, starts_TN: Tensor, state: Tensor) -> Tensor:
         """The LSTM over time, cut wherever an episode began: whole pieces take a third of the time of single steps."""
         steps = len(x_TNH)
         cuts = [t for t, start in enumerate(starts_TN.any(1).tolist()) if start and t]
-        h, c = state.to(x_TNH.dtype).unsqueeze(1)
+        h, c = state.unsqueeze(1)
         seen_TNH = []
         for start, end in zip([0, *cuts], [*cuts, steps], strict=True):
             keep_N1 = (~starts_TN[start]).unsqueeze(-1)

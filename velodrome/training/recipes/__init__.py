@@ -23,6 +23,7 @@ from velodrome.errors import InputError, blame
 from velodrome.settings.files import file_problem
 from velodrome.settings.model import Settings, problem_lines
 from velodrome.settings.names import hint
+from velodrome.training import settings as training_settings
 from velodrome.training.assignments import assign, plain_value
 from velodrome.training.schedule import conflicts
 from velodrome.training.settings import RunSettings, leaves
@@ -125,21 +126,14 @@ def resolve(recipe: Recipe, values: Mapping[str, Any], problems: list[str] | Non
 def _call(recipe: Recipe, arguments: Mapping[str, Any]) -> RunSettings:
     with blame(InputError, f"recipe {recipe.name}"):
         try:
-            made = recipe.function(**arguments)
+            settings = recipe.function(**arguments)
         except ValidationError as error:
-            model = _models(Settings).get(error.title, Settings)
-            lines = problem_lines(model, error)
+            lines = problem_lines(getattr(training_settings, error.title, Settings), error)
             raise InputError(*(f"recipe {recipe.name}: {error.title}: {line}" for line in lines)) from error
-    if not isinstance(made, RunSettings):
-        kind = type(made).__name__
+    if not isinstance(settings, RunSettings):
+        kind = type(settings).__name__
         raise InputError(f"recipe {recipe.name}: returns {kind}, not RunSettings of velodrome.training.settings")
-    return made
-
-
-def _models(base: type[Settings]) -> dict[str, type[Settings]]:
-    """The models below this one, by name: a validation error names only its title."""
-    below = base.__subclasses__()
-    return {model.__name__: model for model in below} | {k: v for each in below for k, v in _models(each).items()}
+    return settings
 
 
 def make_recipe(name: str, function: Callable[..., Any]) -> Recipe:
@@ -189,11 +183,5 @@ def _loaded(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look themselves up there
     with blame(InputError, str(path)):
-        try:
-            spec.loader.exec_module(module)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "metta":
-                raise
-            way = "it is in the source tree, beside tools/run.py; or import from velodrome.training.settings"
-            raise InputError(f"{path}: no package {error.name} here: {way}") from error
+        spec.loader.exec_module(module)
     return module

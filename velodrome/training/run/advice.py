@@ -24,12 +24,12 @@ _PARTS = {
 def advice(account: TimeAccount, settings: RunSettings, device: str) -> list[str]:
     """Suggestions, the largest share of time first; empty if nothing stands out."""
     times = account.whole
-    total = times.sum_s("rollout") + times.sum_s("update")
-    if not total:
+    if not times:
         return []
+    total = times["rollout"].sum + times["update"].sum
     alone = "workers" not in kind_of(settings.env.name).unused  # environments that are stepped one by one
     stepped = ("the environment", "env.workers, if a step takes long" if alone else _MORE)
-    shares = {path: times.sum_s(path) / total for path in (*_PARTS, f"rollout/{ENVIRONMENT}")}
+    shares = {path: times[path].sum / total for path in (*_PARTS, f"rollout/{ENVIRONMENT}")}
     lines = []
     for path in sorted(shares, key=lambda path: -shares[path]):
         part, way = _PARTS.get(path, stepped)

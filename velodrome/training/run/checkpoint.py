@@ -3,7 +3,7 @@
 A new one is written to a temporary file and renamed, so a kill at any moment leaves the last one. Two are kept, so a
 damaged one costs an interval, not the run.
 
-The weights of the best evaluation and of the end of each phase are files of their own, named by their step. A
+The weights of the best evaluation and of the end of each phase are in separate files, named by their step. A
 checkpoint says which of them belong to it: a file that was written later means nothing until a checkpoint names it.
 """
 

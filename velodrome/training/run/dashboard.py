@@ -9,18 +9,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
 
 from velodrome.timing.figures import counted, figure
 from velodrome.timing.screen import redraws, screen_width
-
-if TYPE_CHECKING:  # it needs torch, and this is imported before
-    from velodrome.training.run.time_account import TimeAccount
 
 _EVERY_S, _LINE_EVERY_S = 0.5, 10.0
 _PATIENCE_S = 2.0
 _SHOWN = ("agreement", "entropy", "approx_kl", "clip_fraction", "explained_variance")
 _RETURN = "rollout_return"  # reported only when an episode has ended; the last one is shown until then
+
+
+def silent(_: Any) -> None:
+    """Report nothing."""
+
+
+def never() -> bool:
+    """Never stop."""
+    return False
 
 
 @contextmanager
@@ -47,8 +53,8 @@ class Dashboard:
         self._drawn = False
         self._return: list[str] = []
 
-    def show(self, step: int, phase: str, account: TimeAccount, stats: Mapping[str, float]) -> None:
-        """Draw, if it is time to."""
+    def show(self, stats: Mapping[str, Any]) -> None:
+        """Draw the metrics of an epoch, if it is time to."""
         if _RETURN in stats:
             over = counted(int(stats["episodes"]), "episode")
             self._return = [f"return in rollouts {figure(stats[_RETURN])} (sampled, {over})"]
@@ -56,8 +62,9 @@ class Dashboard:
         if now < self._next:
             return
         self._next = now + (_EVERY_S if self._live else _LINE_EVERY_S)
-        share = min(step / self._total, 1.0)
-        words = [f"{phase:<10} {step:,} of {self._total:,} steps ({share:.0%})", f"{account.sps(phase):,.0f} steps/s"]
+        share = min(stats["step"] / self._total, 1.0)
+        words = [f"{stats['phase']:<10} {stats['step']:,} of {self._total:,} steps ({share:.0%})"]
+        words += [f"{stats['sps']:,.0f} steps/s"]
         words += [f"loss {figure(stats['loss'])}", *self._return]
         words += [f"{name} {figure(stats[name])}" for name in _SHOWN if name in stats]
         if not self._live:

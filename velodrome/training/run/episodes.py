@@ -26,7 +26,6 @@ from velodrome.training.envs.interface import Array, Spec, VectorEnv
 from velodrome.training.evaluate import AT_ONCE, MOST_STEPS, Actor, Student, layout_seed, layouts
 from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
-from velodrome.training.run.film import FILMED, Film
 from velodrome.training.settings import RunSettings
 from velodrome.training.timed import TeacherActor
 
@@ -34,7 +33,7 @@ Json = dict[str, Any]
 
 EPISODES, SAMPLED = "episodes.jsonl", "episodes_sampled.jsonl"  # of greedy actions; of sampled ones
 
-_LARGE = ("observations", "pictures", "frames")  # left out of a line that is too long, in this order
+_LARGE = ("observations", "frames")  # left out of a line that is too long, in this order
 _CHANGE_BYTES = 6  # of JSON, about; a cell of a whole frame is one
 
 
@@ -63,7 +62,7 @@ def write_episodes(
             for first in range(0, episodes, AT_ONCE):
                 name = f"evaluation/actions/{first // AT_ONCE}" if first else "evaluation/actions"
                 generator = None if settings.evaluator.greedy else stream(settings.seed, name, step, device)
-                with layouts(settings, first, episodes, pictures=True) as (env, advisor):
+                with layouts(settings, first, episodes) as (env, advisor):
                     batch = _EpisodeBatch(settings, env, layout_seed(settings, first), first, step)
                     file.writelines(batch.play(Student(policy, device, generator), advisor, most_steps))
             file.flush()
@@ -92,8 +91,7 @@ class Recording:
     and their new letters.
     """
 
-    def __init__(self, *, observations: bool, pictures: int) -> None:
-        self.film = Film(pictures)
+    def __init__(self, *, observations: bool) -> None:
         self.frames: list[list[str] | Json] = []
         self._last: NDArray[np.uint8] | None = None
         self.actions: list[list[Any]] = []
@@ -103,8 +101,10 @@ class Recording:
         self._packed = bytearray()
         self.views = 0
 
-    def show(self, letters: NDArray[np.uint8]) -> None:
-        """Add a frame."""
+    def show(self, letters: NDArray[np.uint8] | None) -> None:
+        """Add a frame, if the environment draws any."""
+        if letters is None:
+            return
         last, self._last = self._last, letters
         if last is not None and last.shape == letters.shape:
             changed = np.flatnonzero(letters != last)
@@ -144,11 +144,7 @@ class _EpisodeBatch:
         env, agents, clock = self._env, self._env.spec.agents, time.perf_counter
         starts_N: NDArray[np.bool_] = np.ones(env.spec.total, np.bool_)
         observations = self._settings.output.episode_observations
-        most = self._settings.output.episode_pictures
-        recordings = {
-            e: Recording(observations=observations, pictures=most if self._first + e < FILMED else 0)
-            for e in range(env.spec.num_envs)
-        }
+        recordings = {e: Recording(observations=observations) for e in range(env.spec.num_envs)}
         began = clock()
         env.ended()
         for left in reversed(range(most_steps)):
@@ -160,8 +156,6 @@ class _EpisodeBatch:
             for e, one in recordings.items():
                 rows = slice(e * agents, (e + 1) * agents)
                 one.show(env.letters(e))
-                if one.film.wants(len(one.actions)):
-                    one.film.show(env.picture(e))
                 one.see(env.obs[rows])
                 one.actions.append(actions_N[rows].tolist())
                 if advised_N is not None:
@@ -247,7 +241,6 @@ class _EpisodeBatch:
             "observations": one.packed_observations(env.spec),
             "palette": env.palette,
             "frames": one.frames,
-            "pictures": one.film.as_json(),
         }
         return {
             "agents": env.spec.agents,

@@ -1,4 +1,4 @@
-"""What a run holds while it trains, how it is made from its settings, saved and resumed.
+"""The state of a run while it trains: how it is made from settings, saved and resumed.
 
 Everything that decides the next weight is saved: a run that was killed continues as if it had not been.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from velodrome.errors import InputError
 from velodrome.training.advantages import RewardScaler
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import VectorEnv
-from velodrome.training.envs.make import fits_into_memory, make_env, make_teacher
+from velodrome.training.envs.make import make_env, make_teacher
 from velodrome.training.losses import Loss, make_loss
 from velodrome.training.network.policy import Policy
 from velodrome.training.optimizer import FlatAdam
@@ -35,7 +35,7 @@ from velodrome.training.run.torch_profiler import Tracer
 from velodrome.training.run.train_folder import METRICS
 from velodrome.training.schedule import env_at, horizon, phase_at
 from velodrome.training.settings import EnvSettings, LossTerm, RunSettings, TrainerSettings
-from velodrome.training.timed import PartTimer, TeacherActor
+from velodrome.training.timed import TeacherActor
 
 Say = Callable[[str], None]
 Act = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor, Tensor | None]]
@@ -44,7 +44,7 @@ Learn = Callable[[Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
 
 @dataclass(slots=True)
 class Session:
-    """What is made once and, after it, what changes."""
+    """First what stays the same during a run, then what changes."""
 
     settings: RunSettings
     folder: Path
@@ -58,7 +58,6 @@ class Session:
     learn: Learn  # and for segments
     optimizer: FlatAdam
     buffer: Buffer
-    timer: PartTimer
     tracer: Tracer
     account: TimeAccount
     metrics: MetricsLog
@@ -143,7 +142,7 @@ class Session:
             env.close()
             raise InputError(f"curriculum: {stage.name} at agent step {self.step:,} has other observations or actions")
         self.env.close()
-        self.stage, self.env, self.teacher = stage, env, _teacher(self.settings, stage, env, self.timer)
+        self.stage, self.env, self.teacher = stage, env, _teacher(self.settings, stage, env, self.tracer)
         self.reset()
 
     def keep_best(self, result: dict[str, Any]) -> None:
@@ -154,13 +153,13 @@ class Session:
             self.keep_weights(kind, evaluation=result)
 
     def keep_weights(self, kind: str, **facts: Any) -> None:
-        """Keep the weights as they are now in a file of their own, beside the checkpoints."""
+        """Keep the weights as they are now in a separate file beside the checkpoints."""
         self.kept = {**self.kept, kind: {"step": self.step, **facts}}
         state = {"step": self.step, **facts, **self._identity()}
         checkpoint.write(self.folder / checkpoint.name_of(self.step, kind), state)
 
     def _identity(self) -> dict[str, Any]:
-        """What a policy is made of."""
+        """The weights, and what is needed to rebuild the policy around them."""
         spec = json.dumps(asdict(self.env.spec))
         return {"policy": self.policy.state_dict(), "settings": self.settings.model_dump_json(), "spec": spec}
 
@@ -250,15 +249,19 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     state = checkpoint.latest(folder, say)
     device = _device(settings.trainer)
     stage = env_at(settings, state["step"] if state else 0)
-    env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
-    with ExitStack() as undo:
+    with _fits_into_memory(settings), ExitStack() as undo:
+        env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
         sinks = Sinks(settings, folder, state["step"] if state else 0, say)
         undo.callback(sinks.close)
-        timer = PartTimer(device, profiled=settings.supervised.profiled)
-        teacher = _teacher(settings, stage, env, timer)
-        policy = _policy(settings, env).to(device)
+        profiled = settings.supervised.profiled
+        tracer = Tracer(settings.trainer.profiler, folder, device, say, profiled=profiled)
+        policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
+        state_N = policy.initial_state(1)
+        buffer = Buffer(
+            horizon(settings, env.spec.total), env.spec, device, state=state_N, segment=settings.trainer.bptt_horizon
+        )
         compiled = settings.trainer.compile
         run = Session(
             settings=settings,
@@ -267,14 +270,13 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
             device=device,
             stage=stage,
             env=env,
-            teacher=teacher,
+            teacher=_teacher(settings, stage, env, tracer),
             policy=policy,
             act=torch.compile(policy.forward) if compiled else policy.forward,
             learn=torch.compile(policy.sequence) if compiled else policy.sequence,
             optimizer=FlatAdam(policy.parameters(), settings.trainer.learning_rate),
-            buffer=_buffer(settings, env, device, policy),
-            timer=timer,
-            tracer=Tracer(settings.trainer.profiler, folder, timer, device, say),
+            buffer=buffer,
+            tracer=tracer,
             account=TimeAccount(),
             metrics=metrics,
             sinks=sinks,
@@ -289,38 +291,31 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     return run
 
 
-def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, timer: PartTimer) -> TeacherActor | None:
+def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, tracer: Tracer) -> TeacherActor | None:
     if not any(term.needs_teacher for term in settings.loss_terms()):
         return None
     teacher = make_teacher(stage, env)
     if teacher is None:
         raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.kickstart_coef=0")
-    return TeacherActor(teacher, env.spec, timer)
+    return TeacherActor(teacher, env.spec, tracer.part)
 
 
-def _policy(settings: RunSettings, env: VectorEnv) -> Policy:
-    size = f"policy.hidden={settings.policy.hidden} for {env.spec.obs_shape} numbers and {env.spec.actions.width:,}"
-    with fits_into_memory(f"{size} actions of {env.spec.name}"):
-        return Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0))
-
-
-def _buffer(settings: RunSettings, env: VectorEnv, device: torch.device, policy: Policy) -> Buffer:
-    state, segment = policy.initial_state(1), settings.trainer.bptt_horizon
-    with fits_into_memory(f"trainer.batch_size={settings.trainer.batch_size}"):
-        return Buffer(horizon(settings, env.spec.total), env.spec, device, state=state, segment=segment)
+@contextmanager
+def _fits_into_memory(settings: RunSettings) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
+        if isinstance(error, RuntimeError) and "memory" not in str(error) and "size" not in str(error):
+            raise
+        sizes = f"env.num_envs={settings.env.num_envs}, trainer.batch_size={settings.trainer.batch_size}"
+        sizes += f" and policy.hidden={settings.policy.hidden}"
+        raise InputError(f"{settings.env.name} with {sizes} does not fit into memory; use less") from error
 
 
 def _device(trainer: TrainerSettings) -> torch.device:
     if trainer.device == "cuda" and not torch.cuda.is_available():
         raise InputError("trainer.device=cuda: this torch sees no CUDA device; use trainer.device=cpu or auto")
-    device = torch.device("cuda" if trainer.device != "cpu" and torch.cuda.is_available() else "cpu")
-    if (
-        trainer.mixed_precision
-        and device.type == "cuda"
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
-        raise InputError("trainer.mixed_precision=True: this GPU has no bfloat16, so it would be slower; leave it off")
-    return device
+    return torch.device("cuda" if trainer.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _tensors(arrays: dict[str, Any] | None) -> dict[str, Tensor] | None:

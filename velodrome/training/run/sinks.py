@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class MetricSink(Protocol):
-    """Takes the numbers of each epoch and evaluation. It is made for what follows `step`, that of the checkpoint."""
+    """Receives the numbers of each epoch and evaluation after `step`, the step of the checkpoint."""
 
     def __init__(self, settings: RunSettings, folder: Path, step: int, say: Say) -> None: ...
 
@@ -106,7 +106,7 @@ class WandbSink:
 
 
 def _run_id(folder: Path) -> str:
-    """The name of the run at W&B. It is drawn once and kept, so that a run made again elsewhere is another run."""
+    """The id of the run at W&B, drawn once and kept in the folder."""
     path = folder / "velodrome_run_id"
     if not path.exists():
         folder.mkdir(exist_ok=True)
@@ -129,37 +129,36 @@ def chosen_sinks(output: OutputSettings) -> list[str]:
 
 
 class Sinks:
-    """The sinks of a run, as one."""
+    """The sinks of a run, as one. A sink that fails is reported once and left out."""
 
     def __init__(self, settings: RunSettings, folder: Path, step: int, say: Say) -> None:
         self._say = say
         self._open: dict[str, MetricSink] = {}
         for name in chosen_sinks(settings.output):
-            try:
-                with blame(InputError, f"output.{name}"):
-                    self._open[name] = SINKS[name](settings, folder, step, say)
-            except VelodromeError as error:
-                self._report(name, error)
+            with self._reported(name):
+                self._open[name] = SINKS[name](settings, folder, step, say)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """A line of metrics."""
-        self._each(lambda sink: sink.write(line["step"], scalars(line)))
+        for name, sink in list(self._open.items()):
+            with self._reported(name):
+                sink.write(line["step"], scalars(line))
 
     def close(self) -> None:
-        self._each(lambda sink: sink.close())
+        for name, sink in list(self._open.items()):
+            with self._reported(name):
+                sink.close()
         self._open.clear()
 
-    def _each(self, call: Callable[[MetricSink], None]) -> None:
-        for name, sink in list(self._open.items()):
-            try:
-                with blame(InputError, f"output.{name}"):
-                    call(sink)
-            except VelodromeError as error:
-                del self._open[name]
-                self._report(name, error)
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        try:
+            with blame(InputError, f"output.{name}"):
+                yield
+        except VelodromeError as error:
+            first = str(error).partition("\n")[0]
+            self._say(f"{first}; training continues without output.{name}, and metrics.jsonl has every number")
+            failed = self._open.pop(name, None)
+            if failed is not None:
                 with suppress(VelodromeError), blame(InputError, name):
-                    sink.close()
-
-    def _report(self, name: str, error: VelodromeError) -> None:
-        first = str(error).partition("\n")[0]
-        self._say(f"{first}; training continues without output.{name}, and metrics.jsonl has every number")
+                    failed.close()

@@ -6,7 +6,9 @@ rollouts and updates. Evaluation and checkpoints are counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from velodrome.timing.figures import counted
@@ -40,51 +42,13 @@ _LABELS = {  # the lines of the tree in their order
 _MARKED = 0.25  # a part below this share of a rollout is not marked as the bottleneck
 
 
-class PartTimes:
-    """Seconds per rollout by part: `rollout`, `rollout/teacher`, …, each as a distribution."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, Quantiles] = {}
-
-    def add(self, name: str, seconds: float) -> None:
-        """One rollout's time in a part."""
-        self.parts.setdefault(name, Quantiles()).add(max(seconds, 0.0))
-
-    def mean_ms(self, name: str) -> float:
-        """Per rollout; 0 for a part that never ran."""
-        return self.parts[name].mean * 1e3 if name in self.parts else 0.0
-
-    def sum_s(self, name: str) -> float:
-        """Of all rollouts."""
-        return self.parts[name].sum if name in self.parts else 0.0
-
-    def percentiles(self, name: str) -> str:
-        """Median and 95th percentile in milliseconds; empty for a part that took no time."""
-        times = self.parts.get(name)
-        if times is None or not times.sum:
-            return ""
-        return f"{times.quantile(0.5) * 1e3:.2f}, {times.quantile(0.95) * 1e3:.2f}"
-
-    def as_json(self) -> Json:
-        return {
-            name: {
-                "mean_ms": times.mean * 1e3,
-                "p50_ms": times.quantile(0.5) * 1e3,
-                "p95_ms": times.quantile(0.95) * 1e3,
-                "max_ms": times.high * 1e3,
-                "sum_s": times.sum,
-            }
-            for name, times in self.parts.items()
-        }
-
-
 class TimeAccount:
     """The time of a run. `begin_interval` starts the next table."""
 
     def __init__(self) -> None:
-        self.whole = PartTimes()
-        self.recent = PartTimes()
-        self.rollouts = 0  # since the last table
+        self.whole: dict[str, Quantiles] = {}  # seconds per rollout by part: `rollout`, `rollout/teacher`, …
+        self.recent: dict[str, Quantiles] = {}  # the same since the last table
+        self.rollouts = 0  # since then
         self.phases: dict[str, dict[str, float]] = {}
         self.apart: dict[str, float] = {}  # evaluation, checkpoints, …
 
@@ -94,19 +58,24 @@ class TimeAccount:
         spent = _split(rollout, IN_ROLLOUT) | _split(update, IN_UPDATE)
         for times in (self.recent, self.whole):
             for name, seconds in spent.items():
-                times.add(name, seconds)
+                times.setdefault(name, Quantiles()).add(max(seconds, 0.0))
         counts = self.phases.setdefault(phase, {"agent_steps": 0, "rollout_s": 0.0, "update_s": 0.0})
         counts["agent_steps"] += agent_steps
         counts["rollout_s"] += rollout.seconds
         counts["update_s"] += update.seconds
         return spent
 
-    def add_apart(self, name: str, seconds: float) -> None:
-        """Time that is not part of SPS."""
-        self.apart[name] = self.apart.get(name, 0.0) + seconds
+    @contextmanager
+    def count_apart(self, name: str) -> Iterator[None]:
+        """Around work whose time is not part of SPS."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.apart[name] = self.apart.get(name, 0.0) + time.perf_counter() - began
 
     def begin_interval(self) -> None:
-        self.recent = PartTimes()
+        self.recent = {}
         self.rollouts = 0
 
     def sps(self, phase: str) -> float:
@@ -125,7 +94,16 @@ class TimeAccount:
         return {
             "phases": {name: {**counts, "sps": self.sps(name)} for name, counts in self.phases.items()},
             "apart_s": dict(self.apart),
-            "parts": self.whole.as_json(),
+            "parts": {
+                name: {
+                    "mean_ms": times.mean * 1e3,
+                    "p50_ms": times.quantile(0.5) * 1e3,
+                    "p95_ms": times.quantile(0.95) * 1e3,
+                    "max_ms": times.high * 1e3,
+                    "sum_s": times.sum,
+                }
+                for name, times in self.whole.items()
+            },
         }
 
     def state(self) -> Json:
@@ -153,32 +131,32 @@ def _split(whole: Span, parts: Iterable[str]) -> dict[str, float]:
     return spent
 
 
-def _shown_ms(times: PartTimes) -> dict[str, float]:
+def _shown_ms(means_ms: Mapping[str, float]) -> dict[str, float]:
     """The means as the tree prints them: rounded so that the printed parts add up to what they are parts of."""
-    total = times.mean_ms("rollout")
+    total = means_ms["rollout"]
     unit = 10 ** decimals(round(total, decimals(total)))
     units = {"rollout": round(total * unit)}
     for whole in ("rollout", _TEACHER):
         parts = [path for path in _LABELS if path.rpartition("/")[0] == whole]
-        units |= zip(parts, rounded_parts(units[whole], [times.mean_ms(path) * unit for path in parts]), strict=True)
+        units |= zip(parts, rounded_parts(units[whole], [means_ms[path] * unit for path in parts]), strict=True)
     return {path: count / unit for path, count in units.items()}
 
 
 def timing_table(account: TimeAccount, agent_step: int, *, synchronized: bool) -> str:
     """The rollouts since the last table: means, percentiles, the largest part marked."""
-    times = account.recent
-    taught = times.sum_s(_TEACHER) > 0
-    shown_ms = _shown_ms(times)
+    times, means_ms = account.recent, {path: each.mean * 1e3 for path, each in account.recent.items()}
+    taught = means_ms[_TEACHER] > 0
+    shown_ms = _shown_ms(means_ms)
     paths = [path for path in _LABELS if taught or not path.startswith(f"{_TEACHER}/")]
-    largest = max((path for path in paths if path not in ("rollout", _TEACHER)), key=times.mean_ms)
-    marked = largest if times.mean_ms(largest) >= _MARKED * times.mean_ms("rollout") else None
+    largest = max((path for path in paths if path not in ("rollout", _TEACHER)), key=means_ms.__getitem__)
+    marked = largest if means_ms[largest] >= _MARKED * means_ms["rollout"] else None
     lines = []
     for path in paths:
-        note = "not asked" if path == _TEACHER and not taught else times.percentiles(path)
+        p50_ms, p95_ms = (times[path].quantile(q) * 1e3 for q in (0.5, 0.95))
+        note = f"{p50_ms:.2f}, {p95_ms:.2f}" if times[path].sum else ""
+        note = "not asked" if path == _TEACHER and not taught else note
         lines.append(Line(_LABELS[path], path.count("/"), shown_ms[path], bottleneck=path == marked, note=note))
     title, *parts = tree(f"Rollout Timing Profile (agent_step={agent_step})", lines).splitlines()
     clock = "device synchronized before a clock stops" if synchronized else "nothing to synchronize on this device"
     mean = f"mean of {counted(account.rollouts, 'rollout')} (p50, p95)"
-    return "\n".join(
-        [_BAR, title, _BAR, *parts, _BAR, f"  {mean}; update {times.mean_ms('update'):.2f} ms each; {clock}"]
-    )
+    return "\n".join([_BAR, title, _BAR, *parts, _BAR, f"  {mean}; update {means_ms['update']:.2f} ms each; {clock}"])

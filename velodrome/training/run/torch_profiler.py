@@ -1,18 +1,18 @@
-"""PyTorch's profiler over a few epochs: `profiler_trace_<n>.json` in the run's folder, and a table of the operators.
+"""Times the parts of an epoch, and runs PyTorch's profiler over a few epochs.
 
-A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints between epochs are not
-recorded. Nothing here changes what is computed or counts as time of what is observed; a trace that cannot be written
-is reported, and training continues.
+Every part is a span. While the profiler records, the name of a part is in its trace too: `profiler_trace_0.json` in
+the run's folder. A step of the profiler is one epoch: a rollout and its update, whole. Evaluations and checkpoints
+between epochs are not recorded. Nothing here changes what is computed or counts as time of what is observed; a trace
+that cannot be written is reported, and training continues.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,40 +21,52 @@ from torch.autograd import _enable_record_function  # type: ignore[attr-defined]
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
 from velodrome.timing.figures import counted
+from velodrome.timing.spans import Span, span
 from velodrome.training.settings import ProfilerSettings
-from velodrome.training.timed import PartTimer
 
 _TOP = 12
-_TRACE = re.compile(r"profiler_trace_(\d+)\.json(\.gz)?")
 _SILENT = "6"  # above the level at which it reports starting and stopping
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class Tracer:
-    """Counts epochs and keeps traces. Without `enabled` it does nothing."""
+    """Opens parts, counts epochs and, with `enabled`, writes a trace. `synchronized`: a clock waits for the device."""
 
     def __init__(
         self,
         settings: ProfilerSettings,
         folder: Path,
-        timer: PartTimer,
         device: torch.device,
         say: Callable[[str], None],
+        *,
+        profiled: bool,
     ) -> None:
+        self.synchronized = profiled and device.type == "cuda"
+        self._recording = False
         self._settings = settings
         self._folder = folder
-        self._timer = timer
         self._device = device
         self._say = say
         self._epochs = 0
         self._open: list[Any] = []  # ranges that have begun
-        there = (_TRACE.fullmatch(path.name) for path in folder.glob("profiler_trace_*"))
-        self._next = max((int(name[1]) + 1 for name in there if name), default=0)
         self._recorded = False
         self.took_s = 0.0  # by the profiler itself
         self.paths: list[Path] = []
         self._wanted = settings.enabled  # started with the first epoch
         self._profile: profile | None = None
+
+    def part(self, name: str) -> AbstractContextManager[Any]:
+        """A span of this name."""
+        return self._watched(name) if self.synchronized or self._recording else span(name)
+
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[Span]:
+        """A span that is also marked in the trace, or that waits for the device."""
+        mark: AbstractContextManager[Any] = record_function(name) if self._recording else nullcontext()
+        with mark, span(name) as opened:
+            yield opened
+            if self.synchronized:
+                torch.cuda.synchronize()
 
     @contextmanager
     def epoch(self, number: int) -> Iterator[None]:
@@ -66,7 +78,7 @@ class Tracer:
         if self._profile is None:
             yield
             return
-        self._timer.traced = self._profile.current_action in _RECORDING
+        self._recording = self._profile.current_action in _RECORDING
         _enable_record_function(True)
         self.begin(f"epoch {number}")
         try:
@@ -74,17 +86,18 @@ class Tracer:
         finally:
             while self._open:
                 self.end()
-            self._timer.traced = False
+            self._recording = False
             _enable_record_function(False)  # until the next epoch
         self._epochs += 1
         with self._apart():
             self._profile.step()
-        if self._over():
+        settings = self._settings
+        if self._epochs >= settings.wait_steps + settings.warmup_steps + settings.active_steps:
             self.close()
 
     def begin(self, name: str) -> None:
         """A range of this name begins, if it is recorded."""
-        if self._timer.traced:
+        if self._recording:
             self._open.append(record_function(name))
             self._open[-1].__enter__()
 
@@ -95,9 +108,6 @@ class Tracer:
 
     def close(self) -> None:
         """Stop; a started trace is written as far as it got."""
-        if self._wanted:
-            self._wanted = False
-            self._say("profiler: no trace: nothing was trained; a larger trainer.total_timesteps trains further")
         if self._profile is None:
             return
         ending, self._profile = self._profile, None
@@ -125,51 +135,36 @@ class Tracer:
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        made = profile(
+        started = profile(
             activities=activities,
             schedule=schedule(
                 wait=settings.wait_steps,
                 warmup=settings.warmup_steps,
                 active=settings.active_steps,
-                repeat=settings.repeat,
+                repeat=1,
             ),
             on_trace_ready=self._keep,
             record_shapes=settings.record_shapes,
             profile_memory=settings.profile_memory,
-            with_stack=settings.with_stack,
         )
-        made.start()
-        return made
-
-    def _over(self) -> bool:
-        settings = self._settings
-        return self._epochs >= settings.repeat * (settings.wait_steps + settings.warmup_steps + settings.active_steps)
+        started.start()
+        return started
 
     def _keep(self, done: profile) -> None:
-        """Write a trace whole or not at all, and show which operators took the time."""
+        """Write the trace whole or not at all, and show which operators took the time."""
         self._recorded = True
-        suffix = ".json.gz" if self._settings.compress else ".json"
-        path = self._folder / f"profiler_trace_{self._next}{suffix}"
-        new = self._folder / f"profiler_trace.new{suffix}"
+        path, new = self._folder / "profiler_trace_0.json", self._folder / "profiler_trace.new.json"
         try:
             done.export_chrome_trace(str(new))
             size = new.stat().st_size if new.exists() else 0
             if not size:  # torch does not say why
                 raise OSError("is there room on the disk?")
-            if size > self._settings.max_mb * 1_000_000:
-                new.unlink()
-                self._say(
-                    f"profiler: the trace has {size / 1e6:,.0f} MB and is not kept "
-                    f"(trainer.profiler.max_mb={self._settings.max_mb}; fewer active_steps, or with_stack=False)"
-                )
-                return
             new.replace(path)
         except OSError as error:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
             self._say(f"profiler: {path}: the trace cannot be written ({error.strerror or error}); training continues")
             return
-        self._next += 1
         self.paths.append(path)
         order = "self_cuda_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
         table = done.key_averages().table(sort_by=order, row_limit=_TOP, max_name_column_width=40)

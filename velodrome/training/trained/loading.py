@@ -55,12 +55,12 @@ def load_trained(path: str | Path, which: str | int = LAST) -> TrainedPolicy:
 
 def find_run(path: str | Path) -> Path:
     """The folder or file of that name, or the only folder of a run of that name."""
-    with blame(InputError, f"{path}: no such folder"):  # of a user that there is not
+    with blame(InputError, f"{path}: no such folder"):  # a home folder that does not exist
         typed = Path(path).expanduser()
     if typed.is_file() or (typed.is_dir() and checkpoint.checkpoints(typed)):
         return typed
-    found = typed.iterdir() if typed.is_dir() else typed.parent.glob(f"{glob.escape(typed.name)}_*")
-    runs = sorted(each for each in found if each.is_dir() and checkpoint.checkpoints(each))
+    folders = typed.iterdir() if typed.is_dir() else typed.parent.glob(f"{glob.escape(typed.name)}_*")
+    runs = sorted(each for each in folders if each.is_dir() and checkpoint.checkpoints(each))
     named = [each for each in runs if each.name.rpartition("_")[0] == typed.name]
     if len(named) == 1:
         return named[0]
@@ -73,15 +73,10 @@ def find_run(path: str | Path) -> Path:
 
 def kept_weights(folder: Path) -> list[KeptWeights]:
     """Everything that can be loaded from the folder of a run, by step."""
-    files = checkpoint.checkpoints(folder)
     state = checkpoint.latest(folder, lambda _: None)
     if state is None:
         raise InputError(f"{folder}: has no checkpoint")
-    with blame(InputError, f"{folder}: its checkpoint is not one of a run"):
-        return _kept_by(folder, files, state)
-
-
-def _kept_by(folder: Path, files: list[Path], state: checkpoint.State) -> list[KeptWeights]:
+    files = checkpoint.checkpoints(folder)
     names: dict[Path, list[str]] = {path: [] for path in files}
     for kind, one in state["kept"].items():
         names[folder / checkpoint.name_of(one["step"], kind)] = [kind.removeprefix(_PHASE)]

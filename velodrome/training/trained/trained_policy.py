@@ -1,4 +1,4 @@
-"""A policy to act with: numpy in, numpy out. What it does is what the evaluation of the run measured."""
+"""A policy to act with: numpy in, numpy out. It acts as in the evaluation of the run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TrainedPolicy:
             self.network,
             torch.from_numpy(obs_N),
             self._memory(state, len(obs_N)),
-            torch.from_numpy(_flags("starts", False if starts is None else starts, (len(obs_N),))),
+            torch.from_numpy(_fitting("starts", False if starts is None else starts, np.bool_, (len(obs_N),))),
             self._allowed(mask, len(obs_N)),
             self._generator if sample else None,
         )
@@ -85,9 +85,6 @@ class TrainedPolicy:
         """
         from velodrome.training.trained.env_actor import EnvActor
 
-        frames = self.settings.env.frame_stack
-        if frames > 1:
-            raise InputError(f"env.frame_stack={frames}: stack {frames} observations yourself, and give them to act")
         actor = EnvActor(env, self.act, masked=self.spec.actions.masked, repeat=self.settings.env.action_repeat)
         self.refuse_other(actor.spec)
         return actor
@@ -96,8 +93,8 @@ class TrainedPolicy:
         """Play episodes as the evaluation of the run does; `env` is another environment that looks the same."""
         changed = self.settings.env.model_copy(update={} if env is None else {"name": env})
         changed = type(changed).read(changed.model_dump(), "env")
-        with closing(make_env(changed.model_copy(update={"num_envs": 1}), 0)) as made:
-            self.refuse_other(made.spec)
+        with closing(make_env(changed.model_copy(update={"num_envs": 1}), 0)) as other:
+            self.refuse_other(other.spec)
         evaluator = self.settings.evaluator
         evaluator = evaluator if greedy is None else evaluator.model_copy(update={"greedy": greedy})
         settings = self.settings.model_copy(update={"env": changed, "evaluator": evaluator})
@@ -118,8 +115,6 @@ class TrainedPolicy:
     def _rows(self, obs: ArrayLike) -> tuple[Array, bool]:
         """Observations as the network reads them, and whether there was only one."""
         shape, dtype = self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
-        if isinstance(obs, dict | tuple):
-            raise InputError("obs: expected an array; policy.for_env(env).act takes a Dict or a Tuple as it is")
         seen = _numbers("obs", obs)
         single = seen.shape == shape
         if not single and seen.shape[1:] != shape:
@@ -133,10 +128,7 @@ class TrainedPolicy:
         initial = self.network.initial_state(n)
         if state is None or initial is None:
             return initial
-        memory = _numbers("state", state).astype(np.float32)
-        if memory.shape != tuple(initial.shape):
-            raise InputError(f"state: expected shape {tuple(initial.shape)}, as initial_state({n}), not {memory.shape}")
-        return torch.from_numpy(memory)
+        return torch.from_numpy(_fitting("state", state, np.float32, tuple(initial.shape)))
 
     def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:
         actions = self.spec.actions
@@ -144,18 +136,19 @@ class TrainedPolicy:
             raise InputError(f"mask: expected {n} x {actions.width} flags: {self.spec.name} allows some options only")
         if mask is None:
             return None
-        allowed = _flags("mask", mask, (n, actions.width))
+        allowed = _fitting("mask", mask, np.bool_, (n, actions.width))
         if not np.logical_or.reduceat(allowed, np.cumsum((0, *actions.sizes[:-1])), 1).all():
             raise InputError("mask: allows no option of a choice")
         return torch.from_numpy(allowed)
 
 
-def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    flags = _numbers(name, values).astype(np.bool_)
+def _fitting(name: str, values: ArrayLike, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """The values in this type and shape; a row of a batch may stand for all."""
+    array = _numbers(name, values).astype(dtype)
     try:
-        return np.broadcast_to(flags, shape).copy()
+        return np.broadcast_to(array, shape).copy()
     except ValueError:
-        raise InputError(f"{name}: expected flags of shape {shape}, not {flags.shape}") from None
+        raise InputError(f"{name}: expected shape {shape}, not {array.shape}") from None
 
 
 def _numbers(name: str, values: ArrayLike) -> Array:
@@ -163,4 +156,5 @@ def _numbers(name: str, values: ArrayLike) -> Array:
         array = np.asarray(values)
         if array.dtype.kind in "biuf":
             return array
-    raise InputError(f"{name}: expected an array of numbers, with rows of equal length")
+    way = "; policy.for_env(env).act takes a Dict or a Tuple as it is" if isinstance(values, dict | tuple) else ""
+    raise InputError(f"{name}: expected an array of numbers, with rows of equal length{way}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import Field
 
@@ -12,8 +11,6 @@ from velodrome.cli.verb import JsonFlag, Verb, argument, no_verb, read_flags
 from velodrome.settings.values import Count, FilePath, Text
 from velodrome.training.api import load_policy
 from velodrome.training.start import refuse_without_torch
-
-Json = dict[str, Any]
 
 
 class RunFlags(JsonFlag):
@@ -73,6 +70,7 @@ def run(argv: Sequence[str]) -> int:
 def _show(words: Sequence[str]) -> None:
     flags = read_flags(RunFlags, words, "velo policy show")
     refuse_without_torch("a policy")
+    from velodrome.training.evaluate import evaluation_line
     from velodrome.training.trained.loading import describe_run
 
     shown = describe_run(flags.run)
@@ -81,18 +79,11 @@ def _show(words: Sequence[str]) -> None:
         rows: list[Row] = [("run", shown["run"]), ("environment", shown["env"]), ("network", shown["network"])]
         for one in shown["kept"]:
             name = ink(", ".join(one["names"]), "bold") if one["names"] else "-"
-            rows.append((f"{one['step']:,}", f"{name}{_score(one['evaluation'])}"))
+            score = f": {evaluation_line(one['evaluation'])}" if one["evaluation"] else ""
+            rows.append((f"{one['step']:,}", f"{name}{score}"))
         return f"{pairs(rows)}\n\n{next_step(f'velo policy eval {flags.run} --which last')}"
 
     print_result(shown, drawn, as_json=flags.as_json)
-
-
-def _score(evaluation: Json | None) -> str:
-    if evaluation is None:
-        return ""
-    error = f" ± {evaluation['standard_error']:.2f}" if "standard_error" in evaluation else ""
-    how = "greedy" if evaluation["greedy"] else "sampled"
-    return f": return {evaluation['mean_return']:.2f}{error}, {how}, {evaluation['episodes']:,} episodes"
 
 
 def _eval(words: Sequence[str]) -> None:

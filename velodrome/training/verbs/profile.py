@@ -17,9 +17,8 @@ METRICS = "metrics.jsonl"
 
 def show_training(words: Sequence[str], *, as_json: bool, top: int) -> None:
     """One run or one trace on stdout."""
-    from velodrome.training.reports.profile_text import run_report, torch_report
-    from velodrome.training.reports.run_profile import read_run
-    from velodrome.training.reports.torch_trace import read_torch_trace
+    from velodrome.training.run_profile import read_run, run_report
+    from velodrome.training.torch_trace import read_torch_trace, torch_report
 
     if len(words) > 1:
         raise InputError("one training run or one PyTorch trace at a time")

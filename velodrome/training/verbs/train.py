@@ -16,15 +16,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import Field
 
 from velodrome.cli import main
 from velodrome.cli.streams import help_width, kept_path, say, typed_path
 from velodrome.cli.tables import print_lines, print_result, print_text, wants_json
+from velodrome.cli.verb import JsonFlag, Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.settings.names import hint
+from velodrome.settings.values import FilePath
 from velodrome.timing.figures import counted, duration
 from velodrome.timing.invisible import printed_json
-from velodrome.timing.screen import paragraphs
 from velodrome.timing.stop_signals import StopSignals
 from velodrome.training.assignments import parse
 from velodrome.training.explain import opening, plan_json, plan_text, recipe_help, recipe_list
@@ -40,27 +41,35 @@ if TYPE_CHECKING:
     from velodrome.training.loop import TrainingResult
 
 _SHOWN = 5  # trials of a dry run
-FLAGS = ("-h", "--help", "--list", "--dry-run", "--json", "--sweep")
-HELP = """usage: velo train RECIPE [name=value ...] [--sweep FILE] [--dry-run] [--json]
-       velo train RECIPE -h
-       velo train --list
 
+
+class TrainFlags(JsonFlag):
+    """The flags of `velo train`."""
+
+    words: tuple[str, ...] = argument((), title="RECIPE name=value", description="a recipe, and what differs from it")
+    every: bool = Field(False, alias="list", description="list the recipes")
+    sweep: FilePath | None = Field(
+        None,
+        description="try the values of settings that a YAML file names, and show the best (docs/training.md#sweeps)",
+    )
+    dry_run: bool = Field(
+        False, description="print settings, plan and folder, or a sweep's first trials; train nothing"
+    )
+
+
+TRAIN = Verb(
+    usage="velo train RECIPE [name=value ...] [flags]\nvelo train RECIPE -h\nvelo train --list",
+    about="""\
 Train a small policy: taught by a scripted teacher, then PPO. tools/run.py is the same program.
 
 RECIPE is a name that --list shows, or a Python file of your own (./mine.py, or
-./mine.py:function). name=value sets an argument of the recipe or, with dots, any
-setting (trainer.batch_size=1024). The same command again resumes the run. The result goes to stdout as
+./mine.py:function); with -h after it, its arguments and every setting with type, default and meaning are printed.
+name=value sets an argument of the recipe or, with dots, any
+setting (trainer.batch_size=1024). The same command again resumes the run or the sweep. The result goes to stdout as
 JSON: folder, step, finished, evaluation, timing, advice, traces; on a terminal as a table with the
-curve of the return. Everything else goes to stderr.
-
-options:
-  -h, --help   this text; after a recipe, its arguments and every setting with type, default and meaning
-  --list       list the recipes
-  --sweep FILE try the values of settings that a YAML file names, trial by trial, and show the best; the same
-               command again continues (docs/training.md#sweeps)
-  --dry-run    print the settings, the plan and the folder, or the first trials of a sweep; train nothing
-  --json       the result, or with --dry-run the plan, as JSON, on a terminal too
-
+curve of the return. Everything else goes to stderr.""",
+    settings={"flags": TrainFlags},
+    more="""\
 examples:
   velo train --list
   velo train cvc.thinky_supervised_to_ppo run=first base_missions=extractor_hub_30 trainer.total_timesteps=1e6
@@ -69,72 +78,45 @@ examples:
   velo train cartpole --sweep sweep.yaml trainer.total_timesteps=50_000
   velo train ./mine.py:second -h
 
-docs/training.md explains recipes, settings, files and the timing tree."""
+docs/training.md explains recipes, settings, files and the timing tree.""",
+)
+HELP = TRAIN.help()
 
 
 def run(argv: Sequence[str]) -> int:
     """Train by a recipe, or show what would be done."""
-    argv, sweep = _without_sweep(argv)
-    flags = {word for word in argv if word.startswith("-")}
-    words = [word for word in argv if not word.startswith("-")]
+    helps = {"-h", "--help"} & set(argv)
+    flags = read_flags(TrainFlags, [word for word in argv if word not in helps], "velo train")
+    words = list(flags.words)
     name = next((word for word in words if "=" not in word), None)
-    problems = list(_flag_problems(flags))
-    if flags & {"--list", "-h", "--help"}:
-        if problems:
-            raise InputError(*problems)
-        if name or "--list" in flags:
-            print_text(recipe_help(find(name)) if name and "--list" not in flags else recipe_list())
+    if helps or flags.every:
+        if name is None and helps:
+            print(TRAIN.help(help_width()))
         else:
-            print(paragraphs(HELP, help_width()))
+            print_text(recipe_list() if flags.every or name is None else recipe_help(find(name)))
         return 0
     if name is None:
         raise InputError("which recipe? velo train --list shows them")
     words.remove(name)
     recipe = find(name)
+    problems: list[str] = []
     values = parse(words, problems)
-    as_json = "--json" in flags
-    if sweep is not None:
+    if flags.sweep is not None:
         if problems:
             raise InputError(*problems)
-        act = _show_trials if "--dry-run" in flags else _sweep
-        return act(plan_sweep(read_sweep(sweep), recipe, values), as_json=as_json)
+        act = _show_trials if flags.dry_run else _sweep
+        return act(plan_sweep(read_sweep(flags.sweep), recipe, values), as_json=flags.as_json)
     resolved = resolve(recipe, values, problems)
-    if "--dry-run" not in flags:
+    if not flags.dry_run:
         set_up(say)
         refuse_without_torch("training")
         say(opening(resolved))
-        return _train(resolved.settings, as_json=as_json)
-    if as_json:
+        return _train(resolved.settings, as_json=flags.as_json)
+    if flags.as_json:
         print_lines(orjson.dumps(plan_json(resolved), option=orjson.OPT_INDENT_2).decode())
     else:
         print_text(plan_text(resolved))
     return 0
-
-
-def _without_sweep(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    """The words without `--sweep FILE`, and the file."""
-    words = list(argv)
-    place = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--sweep"), None)
-    if place is None:
-        return words, None
-    _, equals, file = words.pop(place).partition("=")
-    if not equals and place < len(words) and not words[place].startswith("-"):
-        file = words.pop(place)
-    if not file:
-        raise InputError(
-            "--sweep: which file? As in velo train cartpole --sweep sweep.yaml; see docs/training.md#sweeps"
-        )
-    return words, file
-
-
-def _flag_problems(flags: set[str]) -> Iterator[str]:
-    for flag in sorted(flags - set(FLAGS)):
-        option, equals, _ = flag.partition("=")
-        if equals and option in FLAGS:
-            yield f"{option} takes no value"
-            continue
-        way = f"; settings have no dashes: write {option.lstrip('-')}=…" if equals else hint(flag, FLAGS)
-        yield f"no option {option}{way or '; see velo train --help'}"
 
 
 class Interrupt:
@@ -170,11 +152,20 @@ class Interrupt:
         with suppress(RuntimeError):  # the same stream is being written to
             self.say("stopping after this epoch; once more stops at once")
 
+    def stopped(self) -> bool:
+        """Whether it was interrupted."""
+        return self.requested
+
     def train(self, settings: RunSettings) -> TrainingResult:
         """One run with its dashboard, until it is interrupted."""
-        dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps) if settings.output.dashboard else None
-        self.say = dashboard.above(say) if dashboard else say
-        return train_settings(settings, say=say, stop=lambda: self.requested, dashboard=dashboard)
+        if not settings.output.dashboard:
+            return train_settings(settings, say=self.say, stop=self.stopped)
+        dashboard = Dashboard(sys.stderr, settings.trainer.total_timesteps)
+        self.say = dashboard.above(say)
+        try:
+            return train_settings(settings, say=self.say, stop=self.stopped, watch=dashboard.show)
+        finally:
+            dashboard.clear()
 
 
 def _train(settings: RunSettings, *, as_json: bool) -> int:
@@ -233,7 +224,7 @@ def _sweep(plan: SweepPlan, *, as_json: bool) -> int:
     interrupt = Interrupt()
     try:
         with interrupt.installed():
-            result = run_sweep(plan, interrupt.train, say, lambda: interrupt.requested)
+            result = run_sweep(plan, interrupt.train, say, interrupt.stopped)
     except KeyboardInterrupt:
         say("stopped at once; the same command continues the sweep")
         raise

@@ -1,1 +1,1 @@
-"""Several players, each with a model and a conversation of its own."""
+"""Several players, each with its model and conversation."""

@@ -207,4 +207,4 @@ class PlayersAgent(Component):
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:
-        """Nothing of its own to close."""
+        """Nothing to close."""

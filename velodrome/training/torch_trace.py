@@ -1,4 +1,4 @@
-"""What a trace of PyTorch's profiler says: our parts inside the epochs, and the operators by their own CPU time.
+"""Reads a trace of PyTorch's profiler: our parts inside the epochs, and the operators by their own CPU time.
 
 The time of an operator is its own where no operator that it called was running, on the same thread.
 """
@@ -10,12 +10,15 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from velodrome.errors import InputError
+from velodrome.timing.figures import counted, duration
+from velodrome.timing.report import sections, table
 
 Json = dict[str, Any]
 Stretch = tuple[int, int, str]  # start and length in nanoseconds, name
@@ -163,3 +166,37 @@ def _part_tree(threads: Iterable[list[Stretch]], parts: set[str]) -> list[Json]:
             yield from below(way)
 
     return list(below(()))
+
+
+def torch_report(trace: Json, *, top: int = 10) -> str:
+    """Epochs with their parts, operators, kernels."""
+    began = trace["began_at"]
+    from_when = "" if began is None else f" from {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    title = f"PyTorch trace ({counted(trace['events'], 'event')}, {duration(trace['seconds'] * 1e3)}{from_when})"
+    return sections(
+        [
+            ("", [title]),
+            ("Epochs and parts", [_parts_table(trace["parts"])] if trace["parts"] else []),
+            ("Operators by their own CPU time", _ranking(trace["operators"], "operator", top)),
+            ("Work of the device", _ranking(trace["kernels"], "kernel", top)),
+        ]
+    )
+
+
+def _parts_table(parts: Sequence[Json]) -> str:
+    rows = [(f"{'  ' * each['depth']}{each['name']}", *_numbers(each)) for each in parts]
+    return table(("part", "count", "total", "mean", "not in inner parts", "share"), rows)
+
+
+def _ranking(ranked: Sequence[Json], what: str, top: int) -> list[str]:
+    if not ranked:
+        return []
+    rows = [(each["name"], *_numbers(each)) for each in ranked[:top]]
+    more = len(ranked) - len(rows)
+    shown = table((what, "count", "total", "mean", "own", "share of own"), rows)
+    return [shown, f"and {more} more"] if more > 0 else [shown]
+
+
+def _numbers(each: Json) -> tuple[str, ...]:
+    times = (duration(each[name]) for name in ("total_ms", "mean_ms", "self_ms"))
+    return f"{each['count']:,}", *times, f"{each['share']:.1%}"

@@ -1,13 +1,13 @@
-"""What a training run's folder says: speed by phase, where the time went, the last evaluations.
+"""Reads a training run's folder, without torch: speed by phase, where the time went, the last evaluations.
 
 `metrics.jsonl` has the times of rollouts, updates and evaluations, and of the parts inside them; operators are in
-PyTorch's trace, if the run made one.
+PyTorch's traces, if the run made any.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 
 from velodrome.errors import InputError
+from velodrome.timing.figures import counted, duration
 from velodrome.timing.percentiles import Quantiles
-from velodrome.training.reports.torch_trace import read_torch_trace
+from velodrome.timing.report import clean, sections, table
 
 Json = dict[str, Any]
 
@@ -38,12 +39,6 @@ def read_run(source: Path) -> Json:
         before = line["step"]
     phases = [_speed(name, each) for name, each in by_phase.items()]
     traces = sorted(path.parent.glob("profiler_trace_*.json*"), key=lambda trace: (len(trace.name), trace.name))
-    parts, notes = None, []
-    if traces and source != path:
-        try:
-            parts = {"file": str(traces[-1]), "parts": read_torch_trace(traces[-1])["parts"]}
-        except InputError as error:  # the rest of the run is reported all the same
-            notes.append(str(error))
     return {
         "kind": "training",
         "run": path.parent.resolve().name,
@@ -56,8 +51,6 @@ def read_run(source: Path) -> Json:
         "evaluations": len(evaluations),
         "evaluation": {_how(line): {"step": line["step"], **_shown(line["evaluation"])} for line in evaluations},
         "traces": [str(trace) for trace in traces],
-        "parts": parts,
-        "notes": notes,
     }
 
 
@@ -135,3 +128,51 @@ def _how(line: Json) -> str:
 
 def _shown(evaluation: Json) -> Json:
     return {name: value for name, value in evaluation.items() if name not in ("greedy", "actions")}
+
+
+def run_report(run: Json, *, top: int = 10) -> str:
+    """Speed by phase, where the time went, the last evaluation of each kind."""
+    length = f"{counted(run['step'], 'agent step')}, {counted(run['epochs'], 'epoch')}"
+    inside = [
+        (f"Where the time went: {clean(each['phase'])}, {counted(each['epochs'], 'epoch')}", [_parts_table(each)])
+        for each in run["epoch_parts"]
+    ]
+    time = [(each["part"], duration(each["seconds"] * 1e3), f"{each['share']:.1%}") for each in run["time"]]
+    return sections(
+        [
+            ("", [clean(f"Training Profile ({run['run']}: {length})", longest=200)]),
+            ("Speed", [_speed_table(run["phases"])]),
+            ("Time", [table(("part", "time", "share"), time)]),
+            *inside,
+            *((f"Last evaluation, {actions}", _evaluation(last)) for actions, last in run["evaluation"].items()),
+            ("Traces", [clean(each, longest=200) for each in run["traces"][:top]]),
+        ]
+    )
+
+
+def _speed_table(phases: Sequence[Json]) -> str:
+    rows = [
+        (
+            each["phase"],
+            f"{each['epochs']:,}",
+            f"{each['agent_steps']:,}",
+            *(f"{each[name]:,.0f}" for name in ("sps", "sps_median", "sps_slowest")),
+        )
+        for each in phases
+    ]
+    return table(("phase", "epochs", "agent steps", "steps/s", "median", "slowest epoch"), rows)
+
+
+def _parts_table(phase: Json) -> str:
+    rows = []
+    for each in phase["parts"]:
+        if each["mean_ms"]:  # else not of this phase, as the teacher once it is done
+            times = (duration(each[name]) for name in ("mean_ms", "p50_ms", "p95_ms"))
+            name = each["part"].rpartition("/")[2]
+            rows.append((f"{'  ' * each['depth']}{name}", f"{each['share']:.1%}", *times))
+    return table(("part", "share", "mean of an epoch", "p50", "p95"), rows)
+
+
+def _evaluation(last: Json) -> list[str]:
+    rows = [(name, f"{value:,.6g}" if isinstance(value, int | float) else str(value)) for name, value in last.items()]
+    return [table(("", ""), rows).lstrip("\n")]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.planted_runs import START, Node, node, two_turns, verdict
-from velodrome.profiling.load_effect import LoadEffect, TimedCall, load_effect
+from velodrome.profiling.load import LoadEffect, TimedCall, load_effect
 from velodrome.profiling.observed import Observed
 from velodrome.profiling.sample import RecordedAttempt, RunSample
 from velodrome.records.row_times import RowTimes
@@ -88,7 +88,7 @@ def test_no_call_ever_took_less_or_more_than_is_reported(calls: list[tuple[float
 def observed(*tree: Node) -> Observed:
     sample = RunSample()
     for _ in range(30):
-        sample.add(RecordedAttempt(START, RowTimes({"total_s": 0.3, "tree": list(tree)}), True, 3))
+        sample.add(RecordedAttempt(START, RowTimes({"total_s": 0.3, "tree": list(tree)}), True))
     return Observed(sample, 2.0)
 
 
