@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,9 @@ ABOUT_TASKS = {"never-passes", "always-passes", "same-answers", "duplicate-tasks
 @contextmanager
 def indexed(path: Path) -> Iterator[Callable[[str], list[int]]]:
     """The numbers of the rollouts that match a filter."""
-    with closing(Index(path, outside=[file_checks(path)])) as index:
-        index.refresh()
-        yield lambda where: [entry.number for entry in index.select(Query.parse(where, index.names()))]
+    index = Index(path, outside=[file_checks(path)])
+    index.refresh()
+    yield lambda where: [entry.number for entry in index.select(Query.parse(where, index.names()))]
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=[name for name, *_ in PLANTS])
@@ -61,14 +61,14 @@ def test_failures_are_listed_by_the_last_attempt_of_each_key(tmp_path: Path):
 def test_a_check_that_does_not_exist_is_named_with_the_nearest_and_a_changed_file_is_checked_again(tmp_path: Path):
     rows: Rows = clean(20)
     path = write(tmp_path / "r.jsonl", rows)
-    with closing(Index(path, outside=[file_checks(path)])) as index:
-        index.refresh()
-        with pytest.raises(InputError, match='at 1: no check "repetiton"; did you mean "repet'):
-            index.count(Query.parse("check:repetiton"))
-        assert index.count(Query.parse("check:duplicate-keys")) == 0
-        write(path, [*rows, rows[3]])
-        index.refresh()
-        assert index.count(Query.parse("check:duplicate-keys")) == 1
+    index = Index(path, outside=[file_checks(path)])
+    index.refresh()
+    with pytest.raises(InputError, match='at 1: no check "repetiton"; did you mean "repet'):
+        index.count(Query.parse("check:repetiton"))
+    assert index.count(Query.parse("check:duplicate-keys")) == 0
+    write(path, [*rows, rows[3]])
+    index.refresh()
+    assert index.count(Query.parse("check:duplicate-keys")) == 1
 
 
 def test_exports_and_rows_of_python_are_filtered_by_checks(tmp_path: Path):
