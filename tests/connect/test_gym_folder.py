@@ -307,7 +307,7 @@ def test_a_collection_with_its_own_config(tmp_path: Path):
     model = {"policy_model": {"responses_api_models": {"scripted_model": {"answers": TILL_SCRIPT}}}}
     (tmp_path / "model.yaml").write_bytes(orjson.dumps(model))
     files = ["+config_paths=[resources_servers/till/configs/till.yaml,model.yaml]", "+input_jsonl_fpath=t.jsonl"]
-    settings = ["+output_jsonl_fpath=r.jsonl", "+num_repeats=4", "+num_workers=2"]
+    settings = ["+output_jsonl_fpath=r.jsonl", "+num_repeats=4", "+num_workers=2", "+embedded=true"]
     command = [sys.executable, "-m", "velodrome.cli.main", "collect", *files, *settings]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,8 @@
-"""Indexes that are closed at the end of a test."""
+"""Indexes of made files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from velodrome.index import Index
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., Index]]:
+def opened() -> Callable[..., Index]:
     """Opens the index of a file."""
-    with ExitStack() as stack:
-        yield lambda path, **options: stack.enter_context(closing(Index(path, **options)))
+    return Index
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ ABOUT_NO_ROLLOUT = {"reward-length", "unreadable-lines", "no-rollouts"}
 ABOUT_TASKS = {"never-passes", "always-passes", "same-answers", "duplicate-tasks"}
 
 
-@contextmanager
-def indexed(path: Path) -> Iterator[Callable[[str], list[int]]]:
+def indexed(path: Path) -> Callable[[str], list[int]]:
     """The numbers of the rollouts that match a filter."""
-    with closing(Index(path, outside=[file_checks(path)])) as index:
-        index.refresh()
-        yield lambda where: [entry.number for entry in index.select(Query.parse(where, index.names()))]
+    index = Index(path, outside=[file_checks(path)])
+    index.refresh()
+    return lambda where: [entry.number for entry in index.select(Query.parse(where, index.names()))]
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=[name for name, *_ in PLANTS])
@@ -40,9 +38,9 @@ def test_a_check_lists_the_rollouts_that_it_counts(
     own = [each for each in findings if each.name == name]
     lines = {line for each in own for line in each.lines}
     listed = [each for each in as_json(findings) if each["where"]]
-    with indexed(path) as matching:
-        assert matching(f"check={name}") == sorted(lines)
-        assert [each["rollouts"] for each in listed] == [len(matching(each["where"])) for each in listed]
+    matching = indexed(path)
+    assert matching(f"check={name}") == sorted(lines)
+    assert [each["rollouts"] for each in listed] == [len(matching(each["where"])) for each in listed]
     if name in ABOUT_NO_ROLLOUT:
         assert not lines
     else:
@@ -53,22 +51,22 @@ def test_a_check_lists_the_rollouts_that_it_counts(
 def test_failures_are_listed_by_the_last_attempt_of_each_key(tmp_path: Path):
     failures = [{"key": key, "boundary": "model", "error": "gone"} for key in ("x/0", "y/0", "x/0", "t0/0")]
     path = write(tmp_path / "r.jsonl", clean(20), failures)
-    with indexed(path) as matching:
-        assert matching("check:failures") == matching("state:failed") == [FAILED + 2, FAILED + 3]
-        assert matching("-check:* state:kept") == [*range(1, 21)]
+    matching = indexed(path)
+    assert matching("check:failures") == matching("state:failed") == [FAILED + 2, FAILED + 3]
+    assert matching("-check:* state:kept") == [*range(1, 21)]
 
 
 def test_a_check_that_does_not_exist_is_named_with_the_nearest_and_a_changed_file_is_checked_again(tmp_path: Path):
     rows: Rows = clean(20)
     path = write(tmp_path / "r.jsonl", rows)
-    with closing(Index(path, outside=[file_checks(path)])) as index:
-        index.refresh()
-        with pytest.raises(InputError, match='at 1: no check "repetiton"; did you mean "repet'):
-            index.count(Query.parse("check:repetiton"))
-        assert index.count(Query.parse("check:duplicate-keys")) == 0
-        write(path, [*rows, rows[3]])
-        index.refresh()
-        assert index.count(Query.parse("check:duplicate-keys")) == 1
+    index = Index(path, outside=[file_checks(path)])
+    index.refresh()
+    with pytest.raises(InputError, match='at 1: no check "repetiton"; did you mean "repet'):
+        index.count(Query.parse("check:repetiton"))
+    assert index.count(Query.parse("check:duplicate-keys")) == 0
+    write(path, [*rows, rows[3]])
+    index.refresh()
+    assert index.count(Query.parse("check:duplicate-keys")) == 1
 
 
 def test_exports_and_rows_of_python_are_filtered_by_checks(tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -38,11 +37,11 @@ def judged(tmp_path: Path) -> Path:
 
 
 def found(path: Path, text: str) -> list[int]:
-    with closing(Index(path, judged=True)) as index:
-        index.refresh()
-        numbers = [entry.number for entry in index.select(Query.parse(text))]
-        assert index.count(Query.parse(text)) == len(numbers)
-        return numbers
+    index = Index(path, judged=True)
+    index.refresh()
+    numbers = [entry.number for entry in index.select(Query.parse(text))]
+    assert index.count(Query.parse(text)) == len(numbers)
+    return numbers
 
 
 def test_every_part_of_a_judgement_filters(judged: Path):
@@ -61,10 +60,10 @@ def test_every_part_of_a_judgement_filters(judged: Path):
         "row.rating>2": [4, 5],
     }.items():
         assert found(judged, text) == numbers, text
-    with closing(Index(judged, judged=True)) as index:
-        index.refresh()
-        assert {"tag", "note", "by", "judged"} <= {*index.names().texts}
-        assert [each.number for each in index.page(Query(), Sort.parse("-rating")).entries][:2] == [1, FAILED + 1]
+    index = Index(judged, judged=True)
+    index.refresh()
+    assert {"tag", "note", "by", "judged"} <= {*index.names().texts}
+    assert [each.number for each in index.page(Query(), Sort.parse("-rating")).entries][:2] == [1, FAILED + 1]
 
 
 def test_exports_that_can_hold_judgements_have_them(judged: Path, tmp_path: Path):

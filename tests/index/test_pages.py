@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ OPS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: Any) -> Iterator[Index]:
+def index(tmp_path_factory: Any) -> Index:
     """Rollouts with many equal values, absent ones and deferred rewards, and failures beside them."""
     folder = tmp_path_factory.mktemp("pages")
     rows = []
@@ -54,8 +54,7 @@ def index(tmp_path_factory: Any) -> Iterator[Index]:
     write(folder / "r.failures.jsonl", lost)
     result = Index(path)
     result.refresh()
-    yield result
-    result.close()
+    return result
 
 
 class Known:

@@ -9,7 +9,6 @@ import orjson
 
 from tests.support.index_rows import OpenIndex, failure, rollout, write
 from velodrome.index import FAILED, Index, Query, Sort, matching_lines
-from velodrome.records.rollout import beside
 
 
 def numbers(index: Index, where: str) -> list[int]:
@@ -55,19 +54,6 @@ def test_long_texts_are_found_by_both_ends_and_values_of_any_type_as_far_as_they
     assert index.path.stat().st_size < 600_000
     words = ("weather_report", "basel", "rainy", "listed", "warm")
     assert [numbers(index, word) for word in words] == [[1, 2, 3, 4, 5], [4], [4], [5], [1, 2, 3, 4, 5]]
-
-
-def test_a_search_that_is_asked_again_knows_what_has_changed(index_of: OpenIndex):
-    index = index_of([rollout("a"), rollout("b", answer="a pear")], [failure("f", error="a pear fell"), failure("g")])
-    assert numbers(index, "pear") == [2, FAILED + 1]
-    assert (numbers(index, "pear"), index.count(Query.parse("-pear"))) == ([2, FAILED + 1], 2)
-    write(beside(index.rollouts, "failures.jsonl"), [failure("f", error="an apple fell", attempt=2)], "ab")
-    index.refresh()
-    assert numbers(index, "pear") == [2]
-    write(index.rollouts, [rollout("c", answer="another pear")], "ab")
-    index.refresh()
-    assert numbers(index, "pear") == [2, 3]
-    assert numbers(index, "-pear") == [1, FAILED + 2, FAILED + 3]
 
 
 def test_lines_that_match_come_in_order_without_failures(tmp_path: Path):

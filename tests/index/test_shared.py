@@ -32,15 +32,15 @@ def test_two_processes_that_index_one_file_count_nothing_twice(path: Path):
     write(path, [rollout(f"u{number}", prompt="x" * 2000) for number in range(1_500)], "ab")
     script = (
         "import sys; from pathlib import Path; from velodrome.index import Index\n"
-        "index = Index(Path(sys.argv[1])); state = index.refresh(); index.close()\n"
+        "index = Index(Path(sys.argv[1])); state = index.refresh()\n"
         "print(state.rows, state.failed, state.rebuilt)"
     )
     command = [sys.executable, "-c", script, str(path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[0] for process in both]
     assert said == ["1540 1 None\n"] * 2
-    with closing(Index(path)) as index:
-        assert [index.state.rows, count(index), index.count(Query.parse("n=4"))] == [1540, 1541, 40]
+    index = Index(path)
+    assert [index.state.rows, count(index), index.count(Query.parse("n=4"))] == [1540, 1541, 40]
 
 
 def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Path):
@@ -66,8 +66,6 @@ def test_readers_in_many_threads_see_whole_states_while_rows_are_added(path: Pat
     for reader in readers:
         reader.join()
     assert (wrong, count(other)) == ([], 40 + 150 + 1)
-    index.close()
-    other.close()
 
 
 def test_a_writer_that_holds_the_index_is_waited_for_and_reading_continues(opened: OpenIndex, path: Path):

@@ -46,4 +46,3 @@ def test_readers_name_the_line_and_the_import_and_an_index_leaves_it_out(
     index = Index(path)
     state = index.refresh()
     assert (state.rows, state.unreadable) == (2, 1)
-    index.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +122,9 @@ def test_every_verb_counts_the_same_rollouts(
 
 
 def test_the_index_counts_them_too_and_an_export_says_what_it_left_out(hostile: Path, tmp_path: Path, capsys: Capture):
-    with closing(Index(hostile)) as index:
-        assert index.refresh().rows == KEPT
-        assert len(index.page(Query.parse(""), Sort(), limit=1000).entries) == KEPT
+    index = Index(hostile)
+    assert index.refresh().rows == KEPT
+    assert len(index.page(Query.parse(""), Sort(), limit=1000).entries) == KEPT
     assert main(["export", "nemo_gym", str(hostile), "--to", str(tmp_path / "out.jsonl")]) == 0
     written = len((tmp_path / "out.jsonl").read_bytes().splitlines())
     assert (written + orjson.loads(capsys.readouterr().out)["unfit"], written >= GOOD) == (KEPT, True)
@@ -144,8 +143,8 @@ def test_every_page_of_the_viewer_shows_the_file_with_the_same_count(hostile: Pa
 def test_a_failure_without_a_key_that_is_a_text_counts_nowhere(tmp_path: Path):
     path = write(tmp_path / "r.jsonl", clean(2, 1), [{"key": 5}, {"error": "x"}, {"key": "z/0", "error": "x"}])
     counts = [read_metrics(path)[0]["rollouts/failed"], len(read_shards([path], lambda _: None).failed)]
-    with closing(Index(path)) as index:
-        assert [*counts, read_checks(path).failed, index.refresh().failed] == [1] * 4
+    index = Index(path)
+    assert [*counts, read_checks(path).failed, index.refresh().failed] == [1] * 4
 
 
 NAMES = ["reward", "output", "usage", "meta", "response", "responses_create_params", "key", "timing", "total_s", "role",

@@ -8,7 +8,7 @@ nothing to plan.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -37,11 +37,8 @@ _CHUNK_ROWS = 2048
 class Columns:
     """The columns of one snapshot. `columns["reward"]` has one value for each entry."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, outside: OutsideValues, word_lists: dict[Hashable, Mask]
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, outside: OutsideValues) -> None:
         self.connection = connection
-        self.word_lists = word_lists  # of an index: the entries that contain a phrase, for as long as `version` stays
         self._outside = outside
         self._ids = field_ids(connection)
         self._loaded: dict[tuple[str, bool], Column] = {}

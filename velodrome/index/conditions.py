@@ -28,7 +28,6 @@ _PLACES = {  # texts that are not columns: the table, its column, and how its ro
     "boundary": ("failure", "boundary", "number"),
     "task": ("task", "name", "id"),
 }
-_LISTS = 8  # of entries with a word
 
 
 def matching(columns: Columns, query: Query) -> Mask:
@@ -122,15 +121,8 @@ def _folded(text: str) -> str:
 
 
 def _with_words(columns: Columns, term: Words) -> Mask:
-    """The entries that contain a phrase. The last lists are kept: the next page, and the count, need the same."""
+    """The entries that contain a phrase."""
     # In FTS5's own language: always one quoted phrase.
     phrase = '"' + term.words.replace('"', '""').replace("\x00", " ") + '"' + ("*" if term.prefix else "")
-    kept, key = columns.word_lists, (phrase, columns.version)
-    if key not in kept:
-        numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
-        mask = columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))
-        mask.flags.writeable = False
-        for old in list(kept)[: 1 - _LISTS]:
-            kept.pop(old, None)
-        kept[key] = mask
-    return kept[key]
+    numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
+    return columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))

@@ -34,7 +34,7 @@ from velodrome.index.answer_types import (
     TaskSummary,
 )
 from velodrome.index.builder import FAILURES, KEPT, Builder, read_progress
-from velodrome.index.columns import Columns, Mask, field_names
+from velodrome.index.columns import Columns, field_names
 from velodrome.index.conditions import matching
 from velodrome.index.fields import FIELD_NAMES, FieldNames
 from velodrome.index.judgements import Judgements, notes_file
@@ -82,7 +82,6 @@ class Index:
         self._clock = clock
         self.judgements = Judgements(notes_file(rollouts))
         self.judged = JudgedEntries(self.judgements, self._finished)
-        self._word_lists: dict[Hashable, Mask] = {}
         self._outside = OutsideValues([*outside, *(self.judged.fields() if judged else ())])
         self._building = threading.RLock()
         self._discarded = database.prepare(self.path)
@@ -102,10 +101,6 @@ class Index:
             finally:
                 self._building.release()
         return self.state
-
-    def close(self) -> None:
-        """Let go of the lists of words that are kept between two questions; no file is open."""
-        self._word_lists.clear()
 
     @property
     def state(self) -> State:
@@ -267,7 +262,7 @@ class Index:
             return Page((), note=error.problems[0], waiting=True)
 
     def _query(self, answer: Callable[[Columns], T]) -> T:
-        return self._read(lambda connection: answer(Columns(connection, self._outside, self._word_lists)))
+        return self._read(lambda connection: answer(Columns(connection, self._outside)))
 
     def _read(self, answer: Callable[[sqlite3.Connection], T]) -> T:
         """An answer from one snapshot. An index that is gone or cannot be read is rebuilt first."""

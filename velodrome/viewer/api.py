@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -88,7 +87,7 @@ def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
     """
     query = Query.parse(where)
     [path] = checked_files([rollouts])
-    with closing(Index(path, judged=True)) as index:
-        index.refresh()
-        wanted = {entry.number for entry in index.select(query)} if where else None
-        return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]
+    index = Index(path, judged=True)
+    index.refresh()
+    wanted = {entry.number for entry in index.select(query)} if where else None
+    return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]

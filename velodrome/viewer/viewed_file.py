@@ -151,12 +151,11 @@ class ViewedFile:
         return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
-        """Stop following and close the index."""
+        """Stop following."""
         self._over.set()
         self._answers.close()
         if self._follower.is_alive():
             self._follower.join()
-        self._index.close()
 
     def _refresh(self, budget_s: float | None) -> bool:
         """Read on; whether everything is read now. An error becomes a note, and what was read before stays."""

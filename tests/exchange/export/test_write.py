@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from contextlib import closing
 from typing import Any
 
 import orjson
@@ -284,25 +283,25 @@ def test_rows_of_a_file_that_changes_are_not_mixed_and_one_that_grows_is_exporte
     """Rows are read by their place: what stands there must be what was chosen."""
     source = shop.file(*(shop.row(f"t{at}/0") for at in range(5)))
     whole = source.read_bytes()
-    with closing(Selection([source], "")) as selection:
-        units = selection.units(by_task=False, shuffle=False, seed=0)
-        next(units)
+    selection = Selection([source], "")
+    units = selection.units(by_task=False, shuffle=False, seed=0)
+    next(units)
 
-        def read_on() -> int:
-            rest = len(list(units))
-            selection.check()
-            return rest
+    def read_on() -> int:
+        rest = len(list(units))
+        selection.check()
+        return rest
 
-        if change == "grown":
-            source.write_bytes(whole + whole.splitlines(keepends=True)[0])
-            assert read_on() == 4
-            return
-        if change == "overwritten":
-            source.write_bytes(b" " * len(whole))
-        else:  # the same keys in the same lines
-            shop.file(whole.replace(b'"content":"36"', b'"content":"35"'), name="fresh.jsonl").replace(source)
-        with pytest.raises(InputError, match="changed while it was exported; nothing is written; run it again"):
-            read_on()
+    if change == "grown":
+        source.write_bytes(whole + whole.splitlines(keepends=True)[0])
+        assert read_on() == 4
+        return
+    if change == "overwritten":
+        source.write_bytes(b" " * len(whole))
+    else:  # the same keys in the same lines
+        shop.file(whole.replace(b'"content":"36"', b'"content":"35"'), name="fresh.jsonl").replace(source)
+    with pytest.raises(InputError, match="changed while it was exported; nothing is written; run it again"):
+        read_on()
 
 
 def test_parquet_without_pyarrow_names_the_extra(shop: Any, monkeypatch: pytest.MonkeyPatch):

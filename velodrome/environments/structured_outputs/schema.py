@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from velodrome.environments.code_gen.cases import same_value
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
 from velodrome.resources_servers.answers import shown, words
@@ -102,14 +103,7 @@ MISSING = object()
 
 def same_json(value: Any, expected: Any) -> bool:
     """Equal as JSON: 1 is 1.0, true is not 1, keys have no order."""
-    if isinstance(value, bool) or isinstance(expected, bool):
-        return value is expected
-    if isinstance(value, dict) and isinstance(expected, dict):
-        return value.keys() == expected.keys() and all(same_json(value[name], expected[name]) for name in value)
-    if isinstance(value, list) and isinstance(expected, list):
-        return len(value) == len(expected) and all(map(same_json, value, expected))
-    alike = type(value) is type(expected) or {type(value), type(expected)} == {int, float}
-    return bool(alike and value == expected)
+    return same_value(value, expected, tolerance=0.0)
 
 
 def in_any_order(value: Any, expected: Any) -> bool:

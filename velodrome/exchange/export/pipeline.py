@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,10 @@ def export(
     refuse_existing([*paths.values(), card], sources, overwrite=options.overwrite)
 
     def write(fmt: Format) -> ExportResult:
-        with closing(Selection(sources, _filter(fmt, options), outside)) as selection:
-            result = ExportResult(rollouts=selection.read, chosen=len(selection))
-            result.notes = [*selection.notes, *([note] if note else [])]
-            return _write(Export(fmt, sources, options, shares, selection, result, Problems()), paths, card)
+        selection = Selection(sources, _filter(fmt, options), outside)
+        result = ExportResult(rollouts=selection.read, chosen=len(selection))
+        result.notes = [*selection.notes, *([note] if note else [])]
+        return _write(Export(fmt, sources, options, shares, selection, result, Problems()), paths, card)
 
     try:
         return write(fmt)

@@ -52,12 +52,8 @@ class Selection:
         self._source, self._number = array("H"), array("Q")
         self._task, self._key = array("Q"), array("Q")  # hashes
         self._reward = array("d")  # NaN while there is none
-        try:
-            for path in sources:
-                self._choose(path, query)
-        except InputError:
-            self.close()
-            raise
+        for path in sources:
+            self._choose(path, query)
 
     def _choose(self, path: Path, query: Query) -> None:
         index = Index(path, judged=True, outside=self._outside(path))
@@ -149,10 +145,6 @@ class Selection:
         for index, before in zip(self._indexes, self._rebuilt, strict=True):
             if index.state.rebuilt != before:
                 raise _changed(index)
-
-    def close(self) -> None:
-        for index in self._indexes:
-            index.close()
 
 
 def _numbers(index: Index, judged: bool) -> list[str]:

@@ -85,11 +85,12 @@ def _attachment(part: Json) -> Attachment:
     if kind == "image" and held:
         return checked_image(held, name)
     if held:
-        media = _media(held) or media
+        media = _parts_of(held)[0] or media
         return Attachment(kind, name or kind, _size(held), note=media or "unknown type")
     if address:
-        host = _host(address)
-        return Attachment(kind, name or host or address[:200], href=safe_address(address), note=media or "not loaded")
+        return Attachment(
+            kind, name or host(address) or address[:200], href=safe_address(address), note=media or "not loaded"
+        )
     written = fields.get("text")
     size = len(written.encode("utf-8", "replace")) if isinstance(written, str) else None
     return Attachment(kind, name or kind, size, note=media or ("" if size else "its content is not in the file"))
@@ -150,34 +151,26 @@ def _jpeg(data: bytes) -> tuple[str, int, int] | None:
     return None
 
 
-def _bytes(held: str) -> bytes | None:
+def _parts_of(held: str) -> tuple[str, bool, str]:
+    """The type that a `data:` address names, whether base64 follows, and what follows; plain base64 has no type."""
     head = _DATA.match(held)
-    if head is not None:
-        if ";base64" not in head.group(2).lower():
-            return None
-        held = unquote(held[head.end() :])
+    if head is None:
+        return "", True, held
+    return head.group(1), ";base64" in head.group(2).lower(), unquote(held[head.end() :])
+
+
+def _bytes(held: str) -> bytes | None:
+    _, encoded, data = _parts_of(held)
     try:
-        return b64decode("".join(held.split()), validate=True)
+        return b64decode("".join(data.split()), validate=True) if encoded else None
     except (binascii.Error, ValueError):
         return None
 
 
 def _size(held: str) -> int:
     """How many bytes base64 stands for, without decoding it."""
-    head = _DATA.match(held)
-    return max(0, (len(held) - (head.end() if head else 0)) * 3 // 4 - held[-2:].count("="))
-
-
-def _media(held: str) -> str:
-    head = _DATA.match(held)
-    return head.group(1) if head else ""
-
-
-def _host(address: str) -> str:
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
+    data = _parts_of(held)[2]
+    return max(0, len(data) * 3 // 4 - data[-2:].count("="))
 
 
 def safe_address(address: str) -> str | None:

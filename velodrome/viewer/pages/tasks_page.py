@@ -13,7 +13,7 @@ from velodrome.index.lists import count_tasks
 from velodrome.index.pictures import quoted
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by
+from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by, parsed
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -24,14 +24,10 @@ _FIRST = Sort("pass_rate")
 def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
     """What the template needs."""
     index = source.index()
-    names, q = index.names(), address.q.strip()
-    query, sort, problems = Query(), _FIRST, []
+    query, sort, problems = parsed(index, address)
+    q = address.q.strip() if query.terms else ""
+    sort = sort if address.sort else _FIRST
     try:
-        query = Query.parse(q, names)
-    except InputError as error:
-        problems, q = [*error.problems], ""
-    try:
-        sort = Sort.parse(address.sort) if address.sort else sort
         page = index.tasks(sort, query, since=address.since, limit=PAGE)
     except InputError as error:
         problems, sort = [*problems, *error.problems], _FIRST
@@ -42,7 +38,7 @@ def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
         "sort_text": "" if sort == _FIRST else typed(str(sort)),
         "problems": problems,
         "instead": "Shown from the start, by pass rate." if query.terms else "All tasks are shown.",
-        "names": names,
+        "names": index.names(),
         "filtered": bool(query.terms),
         "tally": "counting" if page.waiting else _tally(index, query, page.total),
         "note": page.note,

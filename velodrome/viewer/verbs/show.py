@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -112,10 +112,10 @@ def _matching(file: Path, where: str) -> Iterator[tuple[int, bytes]]:
     from velodrome.index.check_field import file_checks
 
     query = Query.parse(where)
-    with closing(Index(file, judged=True, outside=[file_checks(file)])) as index:
-        index.refresh()
-        for entry in index.select(query):
-            yield entry.number % FAILED, index.line(entry.number)
+    index = Index(file, judged=True, outside=[file_checks(file)])
+    index.refresh()
+    for entry in index.select(query):
+        yield entry.number % FAILED, index.line(entry.number)
 
 
 def _show(
