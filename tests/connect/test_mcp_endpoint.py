@@ -16,10 +16,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.support.patience import DEADLINE_S
+from velodrome.errors import TaskError
 from velodrome.resources_servers.environment import tool
 from velodrome.resources_servers.example_session_state_mgmt.app import ExampleSessionStateMgmt
-from velodrome.serving.apps.resources_app import COOKIE, Ticket
-from velodrome.serving.apps.routes import RequestLimits
+from velodrome.serving.apps.resources_app import COOKIE, Sessions, Ticket
+from velodrome.serving.apps.routes import BadRequest, Peers, RequestLimits
 from velodrome.serving.apps.web_app import Status
 from velodrome.serving.hosting import server_app
 from velodrome.serving.process.listen import listening
@@ -162,6 +163,23 @@ def test_the_cap_on_sessions_answers_clearly_and_makes_room_again():
             async with http.post(f"{url}/close_session", json={}, headers={"Cookie": f"{COOKIE}={first}"}) as reply:
                 assert reply.status == 200
             await seeded(url, {})
+
+    asyncio.run(check())
+
+
+def test_the_cap_on_sessions_counts_the_sessions_that_are_still_opening():
+    class Slow(Counting):
+        async def seed_session(self, task: Json) -> Any:
+            await asyncio.sleep(0)
+            return await super().seed_session({"initial_count": task["count"]})
+
+    async def check() -> None:
+        sessions = Sessions(Slow(), b"key", Peers(), ttl_s=60, max_sessions=2)
+        tasks: list[Json] = [{"count": "many"}, {"count": 1}, {"count": 2}]
+        results = await asyncio.gather(*map(sessions.open, tasks), return_exceptions=True)
+        assert [type(result) for result in results] == [TaskError, str, BadRequest]
+        await sessions.open({"count": 3})  # the failed one does not hold its place
+        assert len(sessions) == 2
 
     asyncio.run(check())
 

@@ -80,27 +80,35 @@ def _signature(text: str, key: bytes) -> str:
 class Sessions:
     """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
 
-    def __init__(self, resources: Resources, key: bytes, peers: Peers, ttl_s: float, most: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self, resources: Resources, key: bytes, peers: Peers, ttl_s: float, max_sessions: int = MAX_SESSIONS
+    ) -> None:
         self._resources = resources
         self._key = hashlib.blake2b(key, digest_size=32).digest()
         self._worker = peers.own
         self._start = secrets.token_hex(8)
         self._peers = [http.Target(url) for url in peers.urls]
         self._ttl_s = ttl_s
-        self._most = most
-        self._used: dict[str, float] = {}
+        self._max_sessions = max_sessions
+        self._opening = 0  # sessions that the environment is still making
+        self._last_used: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._used)
+        return len(self._last_used)
 
     async def open(self, task: Json) -> str:
-        if len(self._used) >= self._most:
+        """Open a session for a task and return its cookie."""
+        if len(self._last_used) + self._opening >= self._max_sessions:
             raise BadRequest(
-                503, f"{self._most} sessions are open (max_sessions): close one with /close_session, or wait"
+                503, f"{self._max_sessions} sessions are open (max_sessions): close one with /close_session, or wait"
             )
-        with blame(ToolError, "seed_session"):
-            handle = await self._resources.open(task)
-        self._used[handle] = time.monotonic()
+        self._opening += 1  # before the await: another request may come meanwhile
+        try:
+            with blame(ToolError, "seed_session"):
+                handle = await self._resources.open(task)
+        finally:
+            self._opening -= 1
+        self._last_used[handle] = time.monotonic()
         return Ticket(handle, self._worker, self._start).cookie(self._key)
 
     def ticket(self, request: Request, *, bearer: bool = False) -> Ticket | None:
@@ -117,9 +125,9 @@ class Sessions:
 
     def handle(self, ticket: Ticket) -> str:
         """The handle of a session that lives here."""
-        if ticket.start != self._start or ticket.handle not in self._used:
+        if ticket.start != self._start or ticket.handle not in self._last_used:
             raise ToolError("the session is gone: its server was restarted, or it was closed")
-        self._used[ticket.handle] = time.monotonic()
+        self._last_used[ticket.handle] = time.monotonic()
         return ticket.handle
 
     async def use(self, ticket: Ticket | None, task: Json, call: Callable[[str], Awaitable[Got]]) -> Got:
@@ -144,7 +152,7 @@ class Sessions:
             await self._close(ticket.handle)
 
     async def _close(self, handle: str) -> None:
-        if self._used.pop(handle, None) is not None:
+        if self._last_used.pop(handle, None) is not None:
             with blame(ToolError, "close_session"):
                 await self._resources.close(handle)
 
@@ -153,7 +161,7 @@ class Sessions:
         while True:
             await asyncio.sleep(min(self._ttl_s, 60.0))
             limit = time.monotonic() - self._ttl_s
-            for handle in [handle for handle, used in self._used.items() if used < limit]:
+            for handle in [handle for handle, used in self._last_used.items() if used < limit]:
                 try:
                     await self._close(handle)
                 except RolloutError as error:
