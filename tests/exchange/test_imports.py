@@ -218,7 +218,6 @@ def test_mistakes_are_reported_all_at_once_with_their_lines_and_nothing_is_writt
         ':6: no list "response.output" in it',
         ":7: a task is a JSON object, not a list",
         ':8: "_velodrome" is not what velo export writes there',
-        ":9: not a line of this format (",
         "nothing is written; --skip-bad leaves such lines out",
     )
     assert [problem[: len(start)] for problem, start in zip(problems, starts, strict=True)] == list(starts)
@@ -229,6 +228,32 @@ def test_mistakes_are_reported_all_at_once_with_their_lines_and_nothing_is_writt
     assert (len(many), many[20]) == (22, "and 80 more places with mistakes of other kinds")
     assert refusal(tmp_path, "nemo_gym") == (": nothing in it to import",)
     assert refusal(tmp_path, "x", THEIRS)[0].startswith("no format 'x' to import")
+
+
+STEPS = [[{"role": "assistant", "content": "a"}], [{"role": "assistant", "content": "a"}] * 2]
+WHOLE_STEPS = [{"output": step, "response": {"output": step}} for step in STEPS]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (
+            {"response": {"output": STEPS}},
+            '"response.output" has an entry for each step, as Aviary writes it; the last',
+        ),
+        ({"response": {"output": WHOLE_STEPS}}, '"response.output" has an entry for each step'),
+        ({"response": WHOLE_STEPS}, '"response" has an entry for each step'),
+        ({"output": STEPS}, '"output" has an entry for each step'),
+        ({"output": WHOLE_STEPS}, '"output" has an entry for each step'),
+        ({"output": [1]}, '"output" is not a list of objects'),
+        ({"output": [{"role": "assistant", "tool_calls": ["x"]}]}, '"tool_calls" is not a list of objects'),
+        ({"output": [{"role": "assistant", "tool_calls": "x"}]}, 'no list "tool_calls" in it'),
+    ],
+)
+def test_a_rollout_of_steps_is_one_clear_line(tmp_path: Path, fields: Json, problem: str):
+    row = {"responses_create_params": {"input": "Hi"}, "reward": 1.0, **fields}
+    problems = refusal(tmp_path, "nemo_gym", row)
+    assert (len(problems), problems[0].startswith(f":1: {problem}")) == (2, True), problems
 
 
 WORD = st.text(max_size=10)
@@ -290,7 +315,7 @@ def test_every_rollout_comes_back_from_nemo_gym_as_it_was(parts: Json):
         return
     if "agent_ref" in sent and not from_nemo_gym.agent_of(sent):
         return  # an agent_ref that no reader of theirs takes
-    assert from_nemo_gym.rollout(sent) == row
+    assert from_nemo_gym.restored_rollout(sent) == row
     assert orjson.dumps(row) == before
 
 

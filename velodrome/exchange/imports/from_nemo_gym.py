@@ -122,25 +122,43 @@ _REFERENCES = ("expected_answer", "ground_truth", "verifier_metadata", "task_idx
 _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 
 
-def rollout(row: Any) -> Json:
-    """One of theirs -> one of ours; a `ValueError` says what is wrong with it."""
+_STEPS = "has an entry for each step, as Aviary writes it; the last step has the whole conversation: give its items"
+
+
+def restored_rollout(row: Any) -> Json:
+    """The rollout that `velo export nemo_gym` wrote as this row. Raises a `ValueError` that describes the problem."""
     check(row)
-    plain = plain_rollout(row)
-    return _restored(plain, row[OURS]) if OURS in row else plain
+    return _restored(plain_rollout(row), row[OURS])
 
 
 def check(row: Any) -> None:
     """Raise a `ValueError` if a row is not one of their rollouts; such a row is not exported either."""
     check_task(row, done=True)
-    if not isinstance(row.get("response"), dict):
+    response = row.get("response")
+    if isinstance(response, list) and any(map(_is_step, response)):
+        raise ValueError(f'"response" {_STEPS} as "response.output"')
+    if not isinstance(response, dict):
         raise ValueError('no "response" in it; a file of tasks is imported with --as tasks')
-    if not isinstance(row["response"].get("output"), list):
-        raise ValueError('no list "response.output" in it')
-    if not all(isinstance(item, dict) for item in row["response"]["output"]):
-        raise ValueError('"response.output" is not a list of objects')
+    _check_objects(response.get("output"), "response.output")
     reward = row.get("reward")
     if reward is not None and not isinstance(reward, int | float):
         raise ValueError(f'"reward" is not a number but {reward!r:.40}')
+
+
+def _check_objects(values: Any, name: str) -> None:
+    if not isinstance(values, list):
+        raise ValueError(f'no list "{name}" in it')
+    if any(_is_step(value) for value in values):
+        raise ValueError(f'"{name}" {_STEPS} alone')
+    if not all(isinstance(value, dict) for value in values):
+        raise ValueError(f'"{name}" is not a list of objects')
+
+
+def _is_step(value: Any) -> bool:
+    """Whether this is a step of an Aviary rollout: a list of items, or an object that holds one."""
+    if not isinstance(value, dict):
+        return isinstance(value, list)
+    return value.keys().isdisjoint(("type", "role")) and not value.keys().isdisjoint(("output", "response"))
 
 
 def plain_rollout(row: Json, task_row: Json | None = None) -> Json:
@@ -174,7 +192,8 @@ def _content(row: Json) -> Json:
 
 
 def _restored(plain: Json, ours: Any) -> Json:
-    """The rollout with what was kept beside their fields."""
+    """The rollout with the fields that have no place in their format."""
+    ours = ours if isinstance(ours, dict) else {}
     meta, exact, absent = ours.get("meta"), ours.get("exact", {}), ours.get("absent", [])
     if not isinstance(meta, dict) or not isinstance(meta.get("key"), str) or not isinstance(exact, dict):
         raise ValueError(f'"{OURS}" is not what velo export writes there; without it the rollout can be read')
@@ -187,13 +206,16 @@ def task(row: Any, task_row: Json | None = None) -> Json:
     """A task of theirs, or the task of a rollout of theirs -> a task of ours."""
     check_task(row)
     if OURS in row:
-        return task_of(rollout(row))
+        return task_of(restored_rollout(row))
     fields = task_row or {name: value for name, value in row.items() if name not in _NOT_TASK}
     return {**fields, "responses_create_params": _present(fields["responses_create_params"])}
 
 
 def _responded(row: Json) -> Json:
     """A minimal rollout, whose conversation is messages in `output`, in their shape."""
+    _check_objects(row["output"], "output")
+    for message in row["output"]:
+        _check_objects(message.get("tool_calls") or [], "tool_calls")
     fields = {name: value for name, value in row.items() if name != "output"}
     return {**fields, "response": {"status": "completed", "output": items(with_call_ids(row["output"]))}}
 
@@ -208,7 +230,7 @@ def rollouts(agent: str | None, source: Path) -> Convert:
             row = _responded(row)
         check(row)
         if OURS in row:
-            ours = rollout(row)
+            ours = restored_rollout(row)
         else:
             ours = plain_rollout(row, inputs.of(row))
             ours["meta"]["key"] = f"{names.of(row)}/{ours['meta']['rollout_index']}"
