@@ -1,4 +1,4 @@
-"""What the index returns: plain values, safe to keep after the index is closed.
+"""What the index returns: plain values.
 
 `number` identifies an entry: its line in the rollouts file, counted from 1; for a failure `FAILED` plus its line in
 the failures file. It stays the same for as long as the file does.
@@ -13,12 +13,12 @@ from velodrome.records.rollout import FAILED as FAILED
 
 STATES = ("kept", "deferred", "failed")  # the index stores their positions
 KEPT_STATE, DEFERRED_STATE, FAILED_STATE = STATES
-ANY = "*"  # the value of a filter that every value fulfils
+ANY = "*"  # as the value of a filter: any value matches
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rollout of a list. `numbers` holds every numeric field it has, by the name a filter uses."""
+    """One rollout of a list. `numbers` has its numeric fields, by their names in filters."""
 
     number: int
     key: str
@@ -29,11 +29,11 @@ class Entry:
     prompt: str
     answer: str
     numbers: dict[str, float] = field(default_factory=dict)
-    outcome: str = ""  # how it ended; of a failure nothing
+    outcome: str = ""  # how it ended; empty for a failure
 
     @property
     def line(self) -> int:
-        """Its line in its file."""
+        """The line number in its file."""
         return self.number - FAILED if self.number > FAILED else self.number
 
     @property
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def repeat(self) -> int | None:
-        """Which repeat of its task it is."""
+        """The number of this repeat of the task."""
         repeat = self.numbers.get("repeat")
         return None if repeat is None else int(repeat)
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Part of a sorted list of `total` rollouts or tasks. `next` and `previous` are where those parts begin.
+    """Part of a sorted list of `total` rollouts or tasks. `next` and `previous` are the offsets of the parts beside it.
 
     `note` says what a search does not cover.
     """
@@ -63,12 +63,12 @@ class Page(Generic[T]):
     previous: int | None = None
     total: int = 0
     note: str | None = None
-    waiting: bool = False  # for a field that is still being computed: nothing is listed yet
+    waiting: bool = False  # a field is still being computed, so nothing is listed yet
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
-    """All rollouts of one task. `n` counts those kept, `scored` those with a reward; the rates are over `scored`."""
+    """All rollouts of one task. `n` counts kept ones, `scored` those with a reward; rates are over `scored`."""
 
     task: str
     n: int
@@ -78,13 +78,13 @@ class TaskSummary:
     pass_rate: float | None
     mean_reward: float | None
     prompt: str = ""  # of its first entry
-    matching: int | None = None  # of all its entries, those that match the filter of the list
+    matching: int | None = None  # how many of its entries match the list's filter
 
 
 class TaskCounts(NamedTuple):
-    """How many tasks of a list metrics do not count: those that only failed, and rollouts without a task in their key.
+    """Listed tasks that metrics leave out: tasks with failures only, and rollouts without a task in their key.
 
-    Such a rollout is listed as a task.
+    Each such rollout is listed as a task.
     """
 
     only_failed: int
@@ -112,7 +112,7 @@ class FailureGroup:
 
 
 class Spread(NamedTuple):
-    """The least, the greatest and the mean of some numbers."""
+    """The minimum, the maximum and the mean of some numbers."""
 
     low: float
     high: float
@@ -131,11 +131,11 @@ class State:
     size: int = 0
     notes: list[str] = field(default_factory=list)
     rebuilt: str | None = None
-    rebuilt_at: float = 0.0  # when the file was last seen to be a different one
+    rebuilt_at: float = 0.0  # when the file was last found to be replaced
     live: bool = False
-    complete: bool = False  # every whole line there is has been read
+    complete: bool = False  # every whole line has been read
 
     @property
     def entries(self) -> int:
-        """Everything a list can show."""
+        """The number of entries in a list without a filter."""
         return self.rows + self.failed

@@ -1,8 +1,8 @@
-"""Keeps the index up to date with the files: notices changes and reads on, rows first, then failures.
+"""Keeps the index up to date with the files: detects changes and reads new lines, rows first, then failures.
 
-Every step is a transaction, so building can stop between any two and another process can continue. Lines are parsed
-within the transaction: of several processes that build one index, one works while the others wait, and then
-continue from where it is.
+Every step is a transaction, so building can stop between two steps and another process can continue. Lines are parsed
+within the transaction: if several processes build one index, one works while the others wait; they then continue
+from its position.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from velodrome.records.rows import MOST_NOTES
 KEPT, FAILURES = "kept", "failures"  # the two files of a collection
 _SMALL_CHUNK_BYTES = 256 * 1024
 _ADD_TEXTS = "INSERT INTO search (rowid, prompt, answer, reasoning, tools) VALUES (?, ?, ?, ?, ?)"
-_LOCK_S = 0.02  # how long to wait for another writer before looking whether the time is over
+_LOCK_S = 0.02  # how long to wait for another writer between checks of the deadline
 _DEFERRED = STATES.index(DEFERRED_STATE)
 
 
 @dataclass(slots=True)
 class ReadProgress:
-    """How far each file is read, what it was like then, and what was counted on the way."""
+    """How far each file is read, its mark at that time, and the counts so far."""
 
     places: dict[str, Place] = field(default_factory=lambda: {KEPT: Place(), FAILURES: Place()})
     marks: dict[str, FileMark] = field(default_factory=lambda: {KEPT: FileMark(), FAILURES: FileMark()})
@@ -50,7 +50,7 @@ class ReadProgress:
 
 
 def read_progress(connection: sqlite3.Connection) -> ReadProgress:
-    """How far the index is, as of the open transaction, or now."""
+    """The progress stored in the index."""
     row = connection.execute("SELECT value FROM note WHERE name = 'progress'").fetchone()
     values = orjson.loads(row[0]) if row else {}
     for name, kind in (("places", Place), ("marks", FileMark)) if row else ():
@@ -63,7 +63,7 @@ def _write_progress(connection: sqlite3.Connection, progress: ReadProgress) -> N
 
 
 class _OutOfTime(Exception):
-    """The builder has to stop here for now."""
+    """The time budget is used up."""
 
 
 class Builder:
@@ -73,11 +73,11 @@ class Builder:
         self._files = files
         self._path = path
         self._clock = clock
-        self.problems: dict[str, str] = {}  # what keeps a file from being read on
-        self.complete_size = -1  # how long the rollouts file was when all of it was read
+        self.problems: dict[str, str] = {}  # by file: why it cannot be read further
+        self.complete_size = -1  # size of the rollouts file when it was last read completely
 
     def run(self, budget_s: float | None) -> None:
-        """Build as far as the budget allows; without one, to the end. What is wrong with a file is noted."""
+        """Build for up to `budget_s` seconds, or to the end of the files. Problems with files go to `problems`."""
         deadline = None if budget_s is None else time.monotonic() + budget_s
 
         def pause() -> None:
@@ -97,7 +97,7 @@ class Builder:
                 raise
 
     def _read(self, db: sqlite3.Connection, file: str, chunk: int, pause: Callable[[], None]) -> int:
-        """Read a file to its end, and again from its start if it is another one. Returns how long it is."""
+        """Read a file to its end; from its start if it was replaced. Returns its size, or -1 if it cannot be read."""
         path = self._files[file]
         self.problems.pop(file, None)
         try:
@@ -128,29 +128,29 @@ class Builder:
         pause: Callable[[], None],
         change: Callable[[FileMark, Place], str | None],
     ) -> Place:
-        """Where to read on. If the file is another one, the index is emptied first."""
-        known = read_progress(db)
-        why = change(known.marks[file], known.places[file])
-        if why is None:
-            return known.places[file]
+        """Where to continue reading. If the file was replaced, the index is emptied first."""
+        progress = read_progress(db)
+        reason = change(progress.marks[file], progress.places[file])
+        if reason is None:
+            return progress.places[file]
         self.complete_size = -1
         with database.transaction(db, waiting=pause):
-            if read_progress(db) == known:  # no other process did so before
+            if read_progress(db) == progress:  # no other process has emptied it
                 database.make_empty(db)
-                why = f"{self._files[file].name}: {why}; read again from the start"
-                _write_progress(db, ReadProgress(rebuilt=why, rebuilt_at=self._clock()))
+                note = f"{self._files[file].name}: {reason}; read again from the start"
+                _write_progress(db, ReadProgress(rebuilt=note, rebuilt_at=self._clock()))
         return self._start(db, file, pause, change)
 
 
 def _add(connection: sqlite3.Connection, parsed: ParsedLines, progress: ReadProgress, file: str, name: str) -> None:
-    """Store the rows of some lines, and count them. `name` is the file's, for notes."""
+    """Store and count the rows of some lines. `name` is the file name in notes."""
     rows = parsed.rows
     if file == KEPT:
         _insert(connection, rows)
         progress.rows += len(rows)
         progress.deferred += sum(row.state == _DEFERRED for row in rows)
         if progress.failed:
-            _forget_failures(connection, rows)
+            _delete_failures(connection, rows)
     else:
         _add_failures(connection, rows)
     progress.failed = connection.execute("SELECT count(*) FROM failure").fetchone()[0]
@@ -161,8 +161,8 @@ def _add(connection: sqlite3.Connection, parsed: ParsedLines, progress: ReadProg
 
 
 def _add_failures(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
-    """A key is listed once: as kept if it ever was, else by its last failure."""
-    _forget_failures(connection, rows)
+    """Store failures. A key is listed once: as kept if it was ever kept, otherwise with its last failure."""
+    _delete_failures(connection, rows)
     kept = "SELECT 1 FROM entry WHERE key = ?"
     last = {row.key: row for row in rows if not connection.execute(kept, (row.key,)).fetchone()}
     listed = sorted(last.values(), key=lambda row: row.entry[0])  # columns are in the order of numbers
@@ -174,8 +174,8 @@ def _add_failures(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> 
     connection.executemany("INSERT INTO failure VALUES (?, ?, ?, ?)", failures)
 
 
-def _forget_failures(connection: sqlite3.Connection, rows: Iterable[ParsedRow]) -> None:
-    """Take out failures that were followed by another attempt."""
+def _delete_failures(connection: sqlite3.Connection, rows: Iterable[ParsedRow]) -> None:
+    """Delete the failures of keys that were attempted again."""
     failed = "SELECT number FROM entry WHERE key = ? AND number > ?"
     for key in {row.key for row in rows}:
         for (number,) in connection.execute(failed, (key, FAILED)).fetchall():
@@ -184,15 +184,15 @@ def _forget_failures(connection: sqlite3.Connection, rows: Iterable[ParsedRow]) 
 
 
 def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
-    """Rows into their tables and columns, within an open transaction."""
+    """Insert rows into their tables and columns, within an open transaction."""
     if not rows:
         return
-    whole = {
+    integers = {
         "number": [row.entry[0] for row in rows],
         "state": [row.state for row in rows],
         "task": _ids(connection, "task", (), [row.task for row in rows]),
     }
-    columns: dict[str, Column] = {name: np.array(values, np.int64) for name, values in whole.items()}
+    columns: dict[str, Column] = {name: np.array(values, np.int64) for name, values in integers.items()}
     values = zip(*(row.values for row in rows), strict=True)
     columns |= {name: np.array(column, np.float64) for name, column in zip(FIELD_NAMES, values, strict=True)}
     for name in dict.fromkeys(name for row in rows for name in row.extra):
@@ -205,23 +205,23 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[ParsedRow]) -> None:
         if (name, True) in fields
     }
     append_columns(connection, fields, columns, {name: np.array(ids, np.int64) for name, ids in texts.items()})
-    ids = zip(whole["state"], whole["task"], texts["agent"], texts["outcome"], strict=True)
-    entries = (row.entry + own for row, own in zip(rows, ids, strict=True))
+    ids = zip(integers["state"], integers["task"], texts["agent"], texts["outcome"], strict=True)
+    entries = (row.entry + row_ids for row, row_ids in zip(rows, ids, strict=True))
     connection.executemany(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 12)})", entries)
     connection.executemany(_ADD_TEXTS, ((row.entry[0], *row.searched) for row in rows))
 
 
 def _ids(connection: sqlite3.Connection, table: str, within: tuple[int, ...], names: Sequence[str]) -> list[int]:
-    """The id of each name, of a word within its field; new names get one. 0 is no text."""
-    distinct = dict.fromkeys(names, 0)
-    named = "field, name" if within else "name"
-    marks = ", ".join("?" * (len(within) + 1))
+    """The id of each name, inserted if new. For a word, `within` is its field, and the id of an empty text is 0."""
+    ids = dict.fromkeys(names, 0)
+    key_columns = "field, name" if within else "name"
+    placeholders = ", ".join("?" * (len(within) + 1))
     test = "field = ? AND name = ?" if within else "name = ?"
-    wanted = [name for name in distinct if name or not within]
+    stored = [name for name in ids if name or not within]
     connection.executemany(
-        f"INSERT OR IGNORE INTO {table} ({named}) VALUES ({marks})", ((*within, name) for name in wanted)
+        f"INSERT OR IGNORE INTO {table} ({key_columns}) VALUES ({placeholders})", ((*within, name) for name in stored)
     )
-    for name in wanted:
+    for name in stored:
         row = connection.execute(f"SELECT id FROM {table} WHERE {test}", (*within, name)).fetchone()
-        distinct[name] = row[0]
-    return [distinct[name] for name in names]
+        ids[name] = row[0]
+    return [ids[name] for name in names]

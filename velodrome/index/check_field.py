@@ -1,6 +1,6 @@
-"""Checks as a field of rollouts: `check:repetition` lists those that a check is about, `-check:*` those without any.
+"""Checks as a field of rollouts: `check:repetition` lists the rollouts with that finding, `-check:*` those without any.
 
-A finding about tasks is about all rollouts of these tasks.
+A finding about tasks covers all rollouts of these tasks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from velodrome.index.outside import OutsideField
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
-FoundLines = dict[str, NDArray[np.int64]]  # the lines that each check is about
+LinesByCheck = dict[str, NDArray[np.int64]]  # the lines of each check, by its name
 FIELD = "check"
 
 
 def as_json(findings: Iterable[Finding]) -> list[Json]:
-    """Findings with `lines` as base64, how many `rollouts` these are, and the filter that lists them (`where`).
+    """Findings with `lines` as base64, the number of `rollouts`, and the filter that lists them (`where`).
 
     Findings of one check, such as several tools that fail, have one filter and one number of rollouts.
     """
@@ -32,7 +32,9 @@ def as_json(findings: Iterable[Finding]) -> list[Json]:
     all_findings = list(findings)
     for each in all_findings:
         lines.setdefault(each.name, set()).update(each.lines)
-    packed = {name: b64encode(np.array(sorted(own), np.int64).tobytes()).decode() for name, own in lines.items()}
+    packed = {
+        name: b64encode(np.array(sorted(numbers), np.int64).tobytes()).decode() for name, numbers in lines.items()
+    }
     return [
         each.as_json()
         | {"lines": packed[each.name], "rollouts": len(lines[each.name])}
@@ -41,23 +43,23 @@ def as_json(findings: Iterable[Finding]) -> list[Json]:
     ]
 
 
-def found_lines(findings: Iterable[Json]) -> FoundLines:
-    """The lines of findings that were made by `as_json`."""
+def lines_by_check(findings: Iterable[Json]) -> LinesByCheck:
+    """The lines of findings from `as_json`."""
     return {each["name"]: np.frombuffer(b64decode(each["lines"]), np.int64) for each in findings if each["rollouts"]}
 
 
 def check_field(
-    values: Callable[[], FoundLines], version: Callable[[], Hashable], note: Callable[[], str | None] = lambda: None
+    values: Callable[[], LinesByCheck], version: Callable[[], Hashable], note: Callable[[], str | None] = lambda: None
 ) -> OutsideField:
-    """The field, from what checks found."""
+    """The field, from the lines of each check."""
     return OutsideField(FIELD, "text", values, version, note, choices=tuple(CHECKS))
 
 
 def file_checks(path: Path) -> OutsideField:
     """The field of a file, computed when a filter names it, and again when the file has changed."""
 
-    def values() -> FoundLines:
-        return found_lines(as_json(read_checks(path, keeps_lines=True).findings()))
+    def values() -> LinesByCheck:
+        return lines_by_check(as_json(read_checks(path, keeps_lines=True).findings()))
 
     def version() -> Hashable:
         files = [each for each in (path, beside(path, "failures.jsonl")) if each.is_file()]

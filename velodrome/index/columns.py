@@ -1,8 +1,8 @@
 """The numbers and texts of all entries as columns, in the order of the file, failures last.
 
 A column is read from its chunks when it is first used, within one snapshot of the index. Absent numbers are NaN; a text
-is the id of its word, 0 if there is none. A filter over a million entries is a few vector operations, so there is
-nothing to plan.
+is the id of its word, 0 if there is none. A filter over a million entries is a few vector operations, so it needs no
+query plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from velodrome.settings.names import hint
 Column = NDArray[Any]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-FieldIds = dict[tuple[str, bool], int]  # of the stored fields, by name and whether they are texts
+FieldIds = dict[tuple[str, bool], int]  # by the name of a stored field and whether it is a text
 
 INTEGERS = ("number", "state", "task")
 MOST_FIELDS = 256
@@ -41,36 +41,36 @@ class Columns:
         self.connection = connection
         self._outside = outside
         self._ids = field_ids(connection)
-        self._loaded: dict[tuple[str, bool], Column] = {}
+        self._cache: dict[tuple[str, bool], Column] = {}
         chunks = dict(self._chunks("number", text=False))
-        self._firsts = list(chunks)
-        self._starts = np.cumsum([0, *map(len, chunks.values())]).tolist()
+        self._chunk_firsts = list(chunks)
+        self._chunk_starts = np.cumsum([0, *map(len, chunks.values())]).tolist()
         stored = np.concatenate([np.zeros(0, np.int64), *chunks.values()])
         self._kept = int(np.searchsorted(stored, FAILED))
-        # Failures that were tried again stay in the chunks; the table has those that count.
+        # Failures that were tried again stay in the chunks; the table has only the current ones.
         failures = np.array(connection.execute("SELECT number FROM failure ORDER BY number").fetchall(), np.int64)
         self._failures = np.searchsorted(stored[self._kept :], failures.ravel()) + self._kept
-        self._loaded["number", False] = self._counted(stored)
+        self._cache["number", False] = self._without_retried(stored)
 
     def __len__(self) -> int:
-        return len(self._loaded["number", False])
+        return len(self._cache["number", False])
 
     def __getitem__(self, name: str) -> Column:
         return self._column(name, text=False)
 
     def ids(self, name: str) -> Column:
-        """The word of a stored text in each entry."""
-        return self._column(self._stored(name), text=True)
+        """The word id of a stored text, for each entry."""
+        return self._column(self._stored_name(name), text=True)
 
     def _column(self, name: str, *, text: bool) -> Column:
-        if (name, text) not in self._loaded:
+        if (name, text) not in self._cache:
             whole = text or name in INTEGERS
-            stored = np.zeros(self._starts[-1], np.int64) if whole else np.full(self._starts[-1], np.nan)
+            stored = np.zeros(self._chunk_starts[-1], np.int64) if whole else np.full(self._chunk_starts[-1], np.nan)
             for first, values in self._chunks(name, text=text):
-                start = self._starts[self._firsts.index(first)]
+                start = self._chunk_starts[self._chunk_firsts.index(first)]
                 stored[start : start + len(values)] = values
-            self._loaded[name, text] = self._counted(stored)
-        return self._loaded[name, text]
+            self._cache[name, text] = self._without_retried(stored)
+        return self._cache[name, text]
 
     def _chunks(self, name: str, *, text: bool) -> list[tuple[int, Column]]:
         """The stored parts of a column, each with the number of its first row."""
@@ -79,25 +79,25 @@ class Columns:
         rows = self.connection.execute(chunks, (self._ids.get((name, text)),))
         return [(first, np.frombuffer(data, kind)) for first, data in rows]
 
-    def _counted(self, stored: Column) -> Column:
-        """A stored column without the failures that do not count."""
+    def _without_retried(self, stored: Column) -> Column:
+        """A stored column without the failures that were tried again."""
         if self._kept + len(self._failures) == len(stored):
             return stored
         return np.concatenate([stored[: self._kept], stored[self._failures]])
 
     def field(self, name: str, what: str) -> Column:
-        """The column of a field of the entries or of their tasks; `what` begins the error if there is no such field."""
+        """The column of a field of the entries or of their tasks. An error message begins with `what`."""
         if name in TASK_FIELDS:
             return self.tasks[name][self["task"]]
         if name not in self.names.numbers:
-            wrong = f'"{name:.60}" is a text' if name in self.names.texts else f'no field "{name:.60}"'
-            raise InputError(f"{what}: {wrong}{hint(name, self.names.numbers)}")
+            problem = f'"{name:.60}" is a text' if name in self.names.texts else f'no field "{name:.60}"'
+            raise InputError(f"{what}: {problem}{hint(name, self.names.numbers)}")
         if name not in self._outside.names.numbers:
-            return self[self._stored(name)]
+            return self[self._stored_name(name)]
         numbers, values = self._outside.numbers(name, self.version)
         column = np.full(len(self), np.nan)
-        there = np.isin(numbers, self["number"])
-        column[self.positions(numbers[there])] = values[there]
+        exists = np.isin(numbers, self["number"])
+        column[self.positions(numbers[exists])] = values[exists]
         return column
 
     @cached_property
@@ -105,13 +105,13 @@ class Columns:
         """Every field of the entries."""
         return field_names(self.connection, self._outside.names)
 
-    def _stored(self, name: str) -> str:
-        """The name a field has in the index."""
-        own, outside = name.removeprefix("row."), self._outside.names
-        return own if own != name and own in (*outside.numbers, *outside.texts) else name
+    def _stored_name(self, name: str) -> str:
+        """The name of a field in the index."""
+        short, outside = name.removeprefix("row."), self._outside.names
+        return short if short != name and short in (*outside.numbers, *outside.texts) else name
 
     def outside_texts(self, name: str) -> TextValues | None:
-        """The values of an outside text, with the entries that have each; None if it is not one."""
+        """The values of an outside text, with the entries of each; None if the field is not an outside text."""
         return self._outside.texts(name, self.version) if name in self._outside.names.texts else None
 
     @cached_property
@@ -122,12 +122,12 @@ class Columns:
         return len(self), progress.get("rows"), progress.get("rebuilt_at"), *self["number"][-1:].tolist()
 
     def positions(self, numbers: Sequence[int] | Column) -> Positions:
-        """Where these entries are; those that do not exist are left out."""
-        wanted = np.asarray(numbers, np.int64)
-        here = np.searchsorted(self["number"], wanted)
-        exist = here < len(self)
-        exist[exist] = self["number"][here[exist]] == wanted[exist]
-        return here[exist]
+        """The positions of these entries. Entries that do not exist are left out."""
+        numbers = np.asarray(numbers, np.int64)
+        positions = np.searchsorted(self["number"], numbers)
+        exists = positions < len(self)
+        exists[exists] = self["number"][positions[exists]] == numbers[exists]
+        return positions[exists]
 
     def mask(self, numbers: Sequence[int] | Column) -> Mask:
         """True for these entries."""
@@ -137,19 +137,19 @@ class Columns:
 
     @cached_property
     def tasks(self) -> dict[str, Column]:
-        """What is true of each task, by its id: counts and rates."""
+        """Counts and rates of each task, by its id."""
         task, kept = self["task"], self._kept
         size = int(task.max(initial=0)) + 1
-        own, reward = task[:kept], self["reward"][:kept]
+        kept_tasks, reward = task[:kept], self["reward"][:kept]
 
         def total(weights: Column | None = None) -> Column:
-            return np.bincount(own, weights=weights, minlength=size)
+            return np.bincount(kept_tasks, weights=weights, minlength=size)
 
         scored = total(~np.isnan(reward))
         passed = total(reward >= PASS_REWARD)
         with np.errstate(invalid="ignore"):
             pass_rate = passed / scored
-            # Rounding removes what the order of the rows does to a sum.
+            # Rounded, because a sum of floats depends on the order of the rows.
             mean_reward = np.round(total(np.nan_to_num(reward)) / scored, 12)
         failed = np.bincount(task[kept:], minlength=size)
         counts = {"n": total(), "failed": failed, "scored": scored, "passed": passed}
@@ -158,25 +158,25 @@ class Columns:
     @cached_property
     def first_of_task(self) -> Column:
         """The number of the first entry of each task, by its id."""
-        first = np.zeros(len(self.tasks["n"]), np.int64)
-        first[self["task"][::-1]] = self["number"][::-1]
-        return first
+        numbers = np.zeros(len(self.tasks["n"]), np.int64)
+        numbers[self["task"][::-1]] = self["number"][::-1]  # of equal tasks the first entry is written last
+        return numbers
 
     def words(self, name: str, ids: Sequence[int]) -> dict[int, list[str]]:
-        """The texts behind some ids of a stored text; an entry may have called several tools."""
-        named = "SELECT w.id, w.name FROM json_each(?) wanted CROSS JOIN word w ON w.id = wanted.value"
-        rows = self.connection.execute(named, (orjson.dumps(list(ids)).decode(),))
+        """The values of a stored text, by word id. A rollout that called several tools has several."""
+        query = "SELECT w.id, w.name FROM json_each(?) wanted CROSS JOIN word w ON w.id = wanted.value"
+        rows = self.connection.execute(query, (orjson.dumps(list(ids)).decode(),))
         return {0: [], **{id: values_of(text) for id, text in rows}}
 
     def word_ids(self, name: str, test: str, values: Sequence[str]) -> Mask:
-        """The entries whose stored text is one that an SQL condition on `name` allows."""
-        field = self._ids.get((self._stored(name), True))
-        chosen = f"SELECT json_group_array(id) FROM word WHERE field = ? AND ({test})"
-        ids = orjson.loads(self.connection.execute(chosen, (field, *values)).fetchone()[0])
+        """The entries whose stored text fulfils an SQL condition on the column `name` of words."""
+        field = self._ids.get((self._stored_name(name), True))
+        query = f"SELECT json_group_array(id) FROM word WHERE field = ? AND ({test})"
+        ids = orjson.loads(self.connection.execute(query, (field, *values)).fetchone()[0])
         return has_id(self.ids(name), ids)
 
     def coded(self, name: str, most: int = 1000) -> tuple[list[list[str]], Column] | None:
-        """The different values of a text, and which of them each entry has; None if more than `most` differ."""
+        """The distinct values of a text, and the place of each entry's value; None if there are more than `most`."""
         ids, codes = np.unique(self.ids(name), return_inverse=True)
         if len(ids) > most + 1:
             return None
@@ -184,7 +184,7 @@ class Columns:
         return [words[each] for each in ids.tolist()], codes
 
     def texts_at(self, name: str, positions: Positions) -> list[list[str]]:
-        """The values that some entries have of a stored text."""
+        """The values of a stored text in some entries."""
         ids = self.ids(name)[positions].tolist()
         words = self.words(name, ids)
         return [words[each] for each in ids]
@@ -192,33 +192,33 @@ class Columns:
 
 def has_id(column: Column, ids: Sequence[int]) -> Mask:
     """Where a column has one of these ids."""
-    chosen = np.zeros(int(column.max(initial=0)) + 1, bool)
-    own = np.array(ids, np.int64)
-    chosen[own[own < len(chosen)]] = True
-    mask: Mask = chosen[column]
+    allowed = np.zeros(int(column.max(initial=0)) + 1, bool)
+    id_array = np.array(ids, np.int64)
+    allowed[id_array[id_array < len(allowed)]] = True
+    mask: Mask = allowed[column]
     return mask
 
 
 def field_names(connection: sqlite3.Connection, outside: FieldNames) -> FieldNames:
-    """Every field there is. One of the file whose name an outside field has is `row.<name>`."""
-    stored = _known(connection)
+    """Every field. A field of the file that has the name of an outside field is called `row.<name>`."""
+    stored = _stored_fields(connection)
     numbers = dict.fromkeys((*FIELD_NAMES, *(name for name, text in stored if not text and name not in INTEGERS)))
     texts = dict.fromkeys((*TEXT_FIELDS, *(name for name, text in stored if text)))
-    taken = (*outside.numbers, *outside.texts)
-    own = [tuple(f"row.{name}" if name in taken else name for name in each) for each in (numbers, texts)]
-    return FieldNames((*own[0], "number"), own[1]) | outside | FieldNames(TASK_FIELDS)
+    reserved = (*outside.numbers, *outside.texts)
+    stored_names = [tuple(f"row.{name}" if name in reserved else name for name in each) for each in (numbers, texts)]
+    return FieldNames((*stored_names[0], "number"), stored_names[1]) | outside | FieldNames(TASK_FIELDS)
 
 
-def _known(connection: sqlite3.Connection) -> FieldIds:
+def _stored_fields(connection: sqlite3.Connection) -> FieldIds:
     stored = connection.execute("SELECT name, text, id FROM field ORDER BY id")
     return {(name, bool(text)): id for name, text, id in stored}
 
 
 def field_ids(connection: sqlite3.Connection, numbers: Sequence[str] = (), texts: Sequence[str] = ()) -> FieldIds:
     """The stored fields. New names are added, up to `MOST_FIELDS` numbers and `MOST_TEXTS` texts."""
-    ids = _known(connection)
+    ids = _stored_fields(connection)
     for names, text, most in ((numbers, False, MOST_FIELDS), (texts, True, MOST_TEXTS)):
-        room = most - sum(known == text for _, known in ids)
+        room = most - sum(is_text == text for _, is_text in ids)
         for name in [name for name in names if (name, text) not in ids][:room]:
             add = "INSERT INTO field (name, text) VALUES (?, ?)"
             ids[name, text] = connection.execute(add, (name, text)).lastrowid or 0
@@ -230,7 +230,7 @@ def append_columns(
 ) -> None:
     """Add rows, within an open transaction: to the last chunk while it has room, then to new ones.
 
-    Columns must have one length. A field that `ids` does not have is not stored.
+    All columns must have the same length. A field that is not in `ids` is not stored.
     """
     numbers = columns["number"]
     low, high = (FAILED, 2 * FAILED) if numbers[0] > FAILED else (0, FAILED)
@@ -238,15 +238,15 @@ def append_columns(
         "SELECT first, length(data) / 8 FROM chunk WHERE field = ? AND first BETWEEN ? AND ? ORDER BY first DESC",
         (ids["number", False], low, high),
     ).fetchone()
-    first, held = last if last and last[1] < _CHUNK_ROWS else (int(numbers[0]), 0)
+    first, stored_rows = last if last and last[1] < _CHUNK_ROWS else (int(numbers[0]), 0)
     for (name, text), field in ids.items():
         old = connection.execute("SELECT data FROM chunk WHERE field = ? AND first = ?", (field, first)).fetchone()
         new, kind = (texts if text else columns).get(name), _dtype(name, text)
         if old is None and (new is None or not (new if text else new == new).any()):
             continue  # no row has it
-        nothing: Any = 0 if text else np.nan
-        before = np.frombuffer(old[0], kind) if old else np.full(held, nothing, kind)
-        after = np.full(len(numbers), nothing, kind) if new is None else new
+        absent: Any = 0 if text else np.nan
+        before = np.frombuffer(old[0], kind) if old else np.full(stored_rows, absent, kind)
+        after = np.full(len(numbers), absent, kind) if new is None else new
         data = np.concatenate([before, after]).astype(kind).tobytes()
         connection.execute("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?)", (field, first, data))
 

@@ -22,7 +22,7 @@ _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
 }
-_PLACES = {  # texts that are not columns: the table, its column, and how its rows are named there
+_PLACES = {  # texts that are not columns: the table, its column with the text, its column with the id
     "key": ("entry", "key", "number"),
     "error": ("failure", "message", "number"),
     "boundary": ("failure", "boundary", "number"),
@@ -44,9 +44,9 @@ def _condition(columns: Columns, term: Term) -> Mask:
     if isinstance(term, Compared):
         mask = _compared(columns.field(term.field, f"filter, at {term.at}"), term)
     elif isinstance(term, Matched):
-        number = as_number(term)
-        if term.field not in columns.names.texts and number is not None:
-            return _condition(columns, number)
+        numeric = as_number(term)
+        if term.field not in columns.names.texts and numeric is not None:
+            return _condition(columns, numeric)
         mask = _matched(columns, term)
     else:
         mask = _with_words(columns, term)
@@ -54,7 +54,7 @@ def _condition(columns: Columns, term: Term) -> Mask:
 
 
 def _compared(column: Column, term: Compared) -> Mask:
-    """Where a number is within its bounds; without bounds, where there is no number."""
+    """Where a number is within its bounds; if there are no bounds, where the number is missing."""
     absent: Mask = np.isnan(column)
     if not term.bounds:
         return absent
@@ -65,27 +65,28 @@ def _compared(column: Column, term: Compared) -> Mask:
 
 
 def _matched(columns: Columns, term: Matched) -> Mask:
+    """Where a text, or a number under the same name, fulfils a term."""
     equal = replace(term, op="=" if term.op == "!=" else term.op, negated=False)
     mask = _with_text(columns, equal)
-    number = as_number(equal) if term.field in columns.names.numbers else None
-    if number is not None and (number.bounds or number.negated):  # a text in some rollouts, a number in others
-        mask |= _condition(columns, number)
+    numeric = as_number(equal) if term.field in columns.names.numbers else None
+    if numeric is not None and (numeric.bounds or numeric.negated):  # a text in some rollouts, a number in others
+        mask |= _condition(columns, numeric)
     return ~mask if term.op == "!=" else mask
 
 
 def _with_text(columns: Columns, term: Matched) -> Mask:
+    """The entries whose text equals or contains the value of a term."""
     if (values := columns.outside_texts(term.field)) is not None:
-        return _having(columns, values, term)
+        return _with_outside_text(columns, values, term)
     if term.field == "state":
-        everything = np.ones(len(columns), bool)
-        return everything if term.op == ANY else columns["state"] == STATES.index(term.value)
+        return np.ones(len(columns), bool) if term.op == ANY else columns["state"] == STATES.index(term.value)
     if term.field in _PLACES:
-        table, column, rows = _PLACES[term.field]
-        test, values_ = _test(term, column, term.value)
-        query = f"SELECT json_group_array({rows}) FROM {table} WHERE {test}"
-        ids = orjson.loads(columns.connection.execute(query, values_).fetchone()[0])
+        table, column, id_column = _PLACES[term.field]
+        test, parameters = _test(term, column, term.value)
+        query = f"SELECT json_group_array({id_column}) FROM {table} WHERE {test}"
+        ids = orjson.loads(columns.connection.execute(query, parameters).fetchone()[0])
         return has_id(columns["task"], ids) if term.field == "task" else columns.mask(ids)
-    if not term.value:  # no text, or any
+    if not term.value:  # `=""`: no text; `:""`: any text
         empty: Mask = columns.ids(term.field) == 0
         return empty if term.op == "=" else ~empty
     return columns.word_ids(term.field, *_test(term, "name", term.value[:LONGEST_TEXT]))
@@ -96,17 +97,17 @@ def _test(term: Matched, column: str, value: str) -> tuple[str, list[str]]:
     if term.op == ANY:
         return f"{column} != ''", []
     if term.op == "=":
-        edged = "'" + EDGE + "'"
-        whole = f"instr({edged} || {column} || {edged}, {edged} || ? || {edged})"
-        return (whole if term.field == "tool" else f"{column} = ?"), [value]
-    if "\0" in value:  # LIKE ends at one
+        edge = "'" + EDGE + "'"
+        one_of_several = f"instr({edge} || {column} || {edge}, {edge} || ? || {edge})"
+        return (one_of_several if term.field == "tool" else f"{column} = ?"), [value]
+    if "\0" in value:  # LIKE stops at a null character
         return f"instr({column}, ?)", [value]
     part = re.sub("[%_^]", r"^\g<0>", value)
     return f"{column} LIKE ? ESCAPE '^'", [f"%{part}%"]
 
 
-def _having(columns: Columns, values: TextValues, term: Matched) -> Mask:
-    """The entries that have a value that a term allows."""
+def _with_outside_text(columns: Columns, values: TextValues, term: Matched) -> Mask:
+    """The entries with an outside value that fulfils a term."""
     part = _folded(term.value)
     mask = np.zeros(len(columns), bool)
     for text in values:
@@ -116,13 +117,13 @@ def _having(columns: Columns, values: TextValues, term: Matched) -> Mask:
 
 
 def _folded(text: str) -> str:
-    """A text in which ASCII letters have no case."""
+    """The text with ASCII letters in lower case."""
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def _with_words(columns: Columns, term: Words) -> Mask:
     """The entries that contain a phrase."""
-    # In FTS5's own language: always one quoted phrase.
+    # One quoted phrase, in the syntax of FTS5.
     phrase = '"' + term.words.replace('"', '""').replace("\x00", " ") + '"' + ("*" if term.prefix else "")
     numbers = "SELECT json_group_array(rowid) FROM search WHERE search MATCH ?"
     return columns.mask(orjson.loads(columns.connection.execute(numbers, (phrase,)).fetchone()[0]))

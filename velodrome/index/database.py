@@ -1,7 +1,7 @@
 """The index file: where it is, its tables, and how it is opened.
 
-It is a copy of what the rollouts file says. One that cannot be read, or is of another version, is deleted and built
-again; nothing in it is ever repaired.
+It is a copy of what the rollouts file says. An index that cannot be read, or has another version, is deleted and
+rebuilt; it is never repaired.
 
 What a list shows is stored by row, in `entry`. Numbers and texts are stored by column as well: a chunk holds the values
 of one field for some thousand rows, so that a filter or a sort over a million rows reads a few megabytes.
@@ -63,7 +63,7 @@ def _writable(path: Path) -> bool:
 
 
 def connect(path: Path, *, timeout_s: float = BUSY_S) -> sqlite3.Connection:
-    """A connection that waits for others instead of failing, usable by one thread at a time."""
+    """A connection that waits for locks, for one thread at a time."""
     connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     try:
         for setting in ("temp_store=MEMORY", "synchronous=NORMAL", "wal_autocheckpoint=4000"):
@@ -80,7 +80,7 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
     A file that is missing, or has no tables yet, is a `FileNotFoundError`.
     """
-    if not path.stat().st_size:  # connecting would make a new database, or get in the way of who makes one
+    if not path.stat().st_size:  # connecting would create a database, or disturb a process that is creating one
         raise FileNotFoundError(path)
     with closing(connect(path)) as connection:
         connection.execute("BEGIN")
@@ -91,7 +91,7 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """All of it or nothing; waits for other writers first, and calls `waiting` between two attempts."""
+    """A write transaction. It waits for other writers, and calls `waiting` between two attempts."""
     while not connection.in_transaction:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -109,7 +109,7 @@ def transaction(connection: sqlite3.Connection, *, waiting: Callable[[], None] |
 
 
 def prepare(path: Path) -> str | None:
-    """Make sure there is an index file of this version. Returns why an old one was deleted."""
+    """Create the index file if there is none of this version. Returns why an old one was deleted."""
     reason = None
     if path.exists():
         try:
@@ -138,14 +138,14 @@ def unusable(error: Exception) -> str:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging. SQLite does not wait here for another process that does the same."""
-    until = time.monotonic() + BUSY_S
+    """Switch to write-ahead logging. Retries, because SQLite does not wait for another process that switches."""
+    deadline = time.monotonic() + BUSY_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > until:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.01)
 
@@ -169,6 +169,6 @@ def is_busy(error: Exception) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Delete an index file and what SQLite keeps beside it."""
+    """Delete an index file and the files that SQLite puts beside it."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

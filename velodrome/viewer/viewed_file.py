@@ -16,7 +16,7 @@ from typing import Any
 
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, State
-from velodrome.index.check_field import FoundLines, check_field, found_lines
+from velodrome.index.check_field import LinesByCheck, check_field, lines_by_check
 from velodrome.index.judgements import Judgements
 from velodrome.index.lines import GONE
 from velodrome.index.outside import NotYet
@@ -48,7 +48,7 @@ class ViewedFile:
         self.slug = slug
         self.name = name or path.name
         self.measurements = measurements
-        checks = check_field(self._found_lines, lambda: measurements.updates(self), self._checks_note)
+        checks = check_field(self._lines_by_check, lambda: measurements.updates(self), self._checks_note)
         self._index = Index(self.path, judged=True, outside=[checks])
         self._over = threading.Event()
         self._answers = Background(f"answer-{slug}")
@@ -83,12 +83,12 @@ class ViewedFile:
         scan = self.measurements.read(SCAN, self, patience_s=patience_s)
         return replace(scan, value=None if scan.value is None else scan.value[kind])
 
-    def _found_lines(self) -> FoundLines:
+    def _lines_by_check(self) -> LinesByCheck:
         """The rollouts that each check is about."""
         checks = self.measure("checks", patience_s=_PATIENCE_S if self.state.size <= SMALL_BYTES else 0.0)
         if checks.value is None:
             raise NotYet(checks.error or "the checks are being computed; the rollouts appear when they are done")
-        return found_lines(checks.value)
+        return lines_by_check(checks.value)
 
     def _checks_note(self) -> str | None:
         stale = self.measure("checks", patience_s=0.0).stale
