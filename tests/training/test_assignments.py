@@ -112,6 +112,15 @@ def test_an_unknown_key_is_answered_with_the_nearest_at_any_depth(name: str, nea
     assert nearest in line.replace('"', "").partition("did you mean ")[2]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("gym:CartPole-v1", "gymnasium"), ("extractor_hob_30", "extractor_hub"), ("gymnasium:", ""), ("CartPole-v1", "")],
+)
+def test_for_a_misspelt_environment_the_nearest_kind_is_suggested(name: str, kind: str):
+    (line,) = problems_of({"env.name": name})
+    assert line.partition("did you mean ")[2].partition("?")[0].strip('"') == kind
+
+
 def test_a_group_is_given_as_an_object_and_changes_only_what_it_names():
     text = '{"batch_size": 1e3, "profiler": {"enabled": true, "wait_steps": "2"}}'
     assert apply(PLAIN, {"trainer": text, "seed": "3"}) == RunSettings(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from velodrome.settings.names import hint
 from velodrome.training.envs.extractor_hub import hub_rules
 
 
@@ -93,7 +94,8 @@ def name_problem(name: str) -> str | None:
     if rest and name.startswith(MEMORY):
         fits = rest.isdecimal() and 1 <= int(rest) <= LONGEST_MEMORY
         return None if fits else f"{name}: the steps between cue and choice are from 1 to {LONGEST_MEMORY}"
-    return f'no environment "{name}" ({", ".join(each.names for each in KINDS.values())})'
+    forms = ", ".join(each.names for each in KINDS.values())
+    return f'no environment "{name}"{hint(kind, KINDS, cutoff=0.5)} ({forms})'
 
 
 def agents_problem(name: str, agents: int) -> str | None:
