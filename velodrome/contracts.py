@@ -1,11 +1,11 @@
-"""The three things a rollout is made of. Everything else in the house calls these or builds them.
+"""The three components of a rollout. Everything else in the package calls them or builds them.
 
 A component is a plain class with these methods; its caller does not know whether it lives in this process or
 behind HTTP. Requests and responses are plain JSON in OpenAI's Responses shape. A method either returns or raises a
 `RolloutError` that carries its boundary.
 
-Every component is made by keyword (`settings/component.py`). Where a model, an environment or an agent is expected, the
-functions at the end of this page also take what is simpler: a function, or an object with the one method that matters.
+Every component is created by keyword (`settings/component.py`). Where a model, an environment or an agent is expected,
+the functions at the end of this module also accept simpler values: a function, or an object with the one method needed.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ class Answering:
     """A model that answers in turns: it has `answer`, and `respond` calls it."""
 
     async def answer(self, request: Json) -> Turn:
-        """The turn that answers a Responses request. It is valid. Raises `ModelError`."""
+        """Answer a Responses request with a valid turn. Raises `ModelError`."""
         raise NotImplementedError
 
     @counted_below
     async def respond(self, request: Json) -> Json:
-        """The same as a Response."""
+        """The turn that `answer` returns, as a Response."""
         return (await self.answer(request)).response(request)
 
 
 async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
-    """One call of a rollout: a valid turn, or a `ModelError`. Nobody checks it again.
+    """Call the model of a rollout once. Returns a valid turn, which needs no further checks, or raises `ModelError`.
 
-    What goes with a call is here and not in the loops that make them: its span, its seed, the limits of the run, its
-    tokens, and which boundary a failure is attributed to.
+    Everything around a call is here and not in the loops that call it: the span, the seed, the limits of the run, the
+    token count, and the boundary of a failure.
     """
     with span("model"), blame(ModelError, "model call"):
         try:
-            if isinstance(model, Answering) and _is_its_own(model):
+            if isinstance(model, Answering) and _uses_default_respond(model):
                 turn: Turn = await counting(model.answer)(request)
             else:
-                turn = _received(model, await counting(model.respond)(seeded(request)), by_agent)
+                turn = _parsed_response(model, await counting(model.respond)(seeded(request)), by_agent)
         except ModelError as error:
             if error.tokens:
                 tally("tokens", error.tokens)
@@ -77,8 +77,8 @@ async def ask(model: Model, request: Json, *, by_agent: bool = False) -> Turn:
         return turn
 
 
-def _received(model: Model, response: Any, by_agent: bool) -> Turn:
-    """The Response of a model that may be a user's, as a turn."""
+def _parsed_response(model: Model, response: Any, by_agent: bool) -> Turn:
+    """Parse a Response as a turn. An error names where the model's `respond` is defined."""
     try:
         return parse(response, by_agent=by_agent)
     except ModelError as error:
@@ -86,14 +86,14 @@ def _received(model: Model, response: Any, by_agent: bool) -> Turn:
         raise
 
 
-def _is_its_own(model: Answering) -> bool:
-    """Whether `respond` is the one above, which calls `answer`; a subclass or a user may have replaced it."""
+def _uses_default_respond(model: Answering) -> bool:
+    """Whether `respond` is `Answering.respond`; a subclass or a user may have replaced it."""
     return getattr(model.respond, "__func__", None) is Answering.respond
 
 
 @runtime_checkable
 class Streaming(Protocol):
-    """What a `Model` may have besides: its answer while it is being made."""
+    """Optional for a `Model`: stream the answer while it is generated."""
 
     def stream(self, request: Json) -> AsyncGenerator[Json, None]:
         """The events of OpenAI's streamed Response (`response.created`, deltas, …), which the server numbers.
@@ -107,9 +107,10 @@ class Streaming(Protocol):
 async def events_of(
     model: Any, request: Json, name: str = "", *, fault: type[RolloutError] = ModelError, where: str = "model"
 ) -> AsyncGenerator[Json, None]:
-    """The events of an answer, to its last; an answer that comes whole is made into events.
+    """The events of an answer. A model that cannot stream has its answer converted to events.
 
-    `name` is its model if it names none. What it raises is a fault, as is a stream that fails or has no end.
+    `name` is the model's name if the answer has none. An exception, or a stream that fails or has no last event,
+    raises `fault`.
     """
     with blame(fault, where):
         if not isinstance(model, Streaming):
@@ -118,17 +119,17 @@ async def events_of(
             return
         async with aclosing(model.stream(request)) as events:
             async for event in events:
-                last, response = event["type"] in ENDS, event.get("response")
-                if event["type"] == "response.failed" or (last and not isinstance(response, dict)):
+                is_last, response = event["type"] in ENDS, event.get("response")
+                if event["type"] == "response.failed" or (is_last and not isinstance(response, dict)):
                     raise fault(f"{where}: {_failure(response)}")
                 yield event
-                if last:
+                if is_last:
                     return
         raise fault(f"{where}: the stream has no end")
 
 
 def _failure(response: Any) -> str:
-    """Why a stream failed, in the words of its last event."""
+    """The error message of a stream's last event."""
     error = response.get("error") if isinstance(response, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return f"{message or 'the last event of the stream has no response'}"
@@ -146,8 +147,8 @@ class Resources(Protocol):
         """Run one tool with its parsed arguments; the text is what the model sees.
 
         The model's own mistakes (no such tool, bad arguments, a `ValueError` from the tool) come back as text too.
-        A tool that raises anything else, hangs, or returns what is not JSON raises `ToolError`: its fault, not the
-        model's, must not become a low reward.
+        A tool that raises anything else, hangs, or returns something that is not JSON raises `ToolError`: a failure of
+        the tool must not become a low reward for the model.
         """
         ...
 
@@ -172,17 +173,17 @@ class Resources(Protocol):
 
 @runtime_checkable
 class Turns(Protocol):
-    """What `Resources` may have besides: turns of their own, between those of the model."""
+    """Optional for `Resources`: turns of the environment, between those of the model."""
 
     async def begin(self, session: str, task: Json) -> Json | None:
         """The first turn (`/reset`): `observation`, a text, messages or None, and `info`. None: there are no turns."""
         ...
 
     async def advance(self, session: str, action: str | dict[str, str]) -> Json:
-        """The answer to what the model said (`/step`): `observation`, `reward`, `terminated`, `truncated`, `info`.
+        """The response to the model's action (`/step`): `observation`, `reward`, `terminated`, `truncated`, `info`.
 
-        The model's own mistakes are observations too. Raises `ToolError`. Of several players, actions, observations
-        and rewards are by name; those to whom an observation is addressed act next.
+        The model's own mistakes are observations too. Raises `ToolError`. With several players, actions, observations
+        and rewards are keyed by player; the players who get an observation act next.
         """
         ...
 
@@ -194,7 +195,7 @@ class Agent(Protocol):
     async def run(self, task: Json, *, verify: bool = True) -> Json:
         """Model, tools, model … then verify.
 
-        Returns the task's fields, `response` (an OpenAI Response whose `output` holds every item made on the way,
+        Returns the task's fields, `response` (an OpenAI Response whose `output` holds every item of the rollout,
         tool results included, and whose `usage` is the sum over the calls), and the fields of the score.
         Without `verify` the score is left out.
         """
@@ -205,7 +206,7 @@ class Agent(Protocol):
         ...
 
     async def deferrable(self) -> bool:
-        """Whether verification can be left for later."""
+        """Whether verification can run later."""
         ...
 
     async def aclose(self) -> None: ...
@@ -298,7 +299,7 @@ def as_response(answer: Any, name: str, request: Json) -> Any:
 
 
 class FunctionModel(Answering):
-    """A function as a `Model`. What it raises is a `ModelError`."""
+    """A function as a `Model`. Its exceptions become a `ModelError`."""
 
     def __init__(self, function: Callable[..., Any], *, takes_text: bool | None = None) -> None:
         self.__wrapped__ = function
@@ -325,12 +326,12 @@ class FunctionModel(Answering):
             return parse(as_response(answer, self.name, request))
 
     async def aclose(self) -> None:
-        """Let the threads go."""
+        """Shut down the threads."""
         self._threads.close()
 
 
 class FunctionAgent:
-    """A coroutine function as an `Agent`. What it raises is an `AgentError`."""
+    """A coroutine function as an `Agent`. Its exceptions become an `AgentError`."""
 
     def __init__(self, function: Callable[..., Any], owner: Any) -> None:
         self.__wrapped__ = owner
@@ -340,7 +341,7 @@ class FunctionAgent:
         self._takes_verify = "verify" in inspect.signature(function).parameters
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
-        """The task's fields, and what the function returned as a Response and a score."""
+        """The task's fields, with the function's result as a Response and a score."""
         task = as_task(task)
         with blame(AgentError, self.name):
             result = await (self._function(task, verify=verify) if self._takes_verify else self._function(task))
@@ -351,8 +352,8 @@ class FunctionAgent:
             if verify and fields.get("reward") is None:
                 raise AgentError(f'{self.name} returned no "reward"; return one, or run it without verification')
         response = as_response(fields.get("response", fields.get("output")), self.name, task["responses_create_params"])
-        dropped = ("output",) if verify else ("output", "reward")
-        return {**task, **{name: fields[name] for name in fields if name not in dropped}, "response": response}
+        excluded = ("output",) if verify else ("output", "reward")
+        return {**task, **{name: fields[name] for name in fields if name not in excluded}, "response": response}
 
     async def respond(self, request: Json) -> Json:
         """Continue one conversation; nothing is verified."""
@@ -371,17 +372,17 @@ class FunctionAgent:
 
 
 def _is_async(function: Any) -> bool:
-    """Whether a function, or an object that is called like one, is `async def`."""
+    """Whether a function or a callable object is `async def`."""
     inner = inspect.unwrap(function)  # `rates.counted` returns the coroutine of what it wraps
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _takes_text(function: Callable[..., Any], *, default: bool) -> bool:
-    """Whether a model function wants the text and not the request, by the annotation of its first parameter."""
+    """Whether a model function takes the text instead of the request, by the annotation of its first parameter."""
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
-        first = next(iter(inspect.signature(function).parameters), "")
-        kind = get_type_hints(target).get(first)
+        first_parameter = next(iter(inspect.signature(function).parameters), "")
+        kind = get_type_hints(target).get(first_parameter)
     except (NameError, TypeError, ValueError):  # an annotation that cannot be read, or a function without a signature
         return default
     return default if kind is None else kind is str

@@ -1,6 +1,6 @@
-"""The pooled HTTP client: `shared()` is the pool of the call of the API, or of the event loop.
+"""The pooled HTTP client: `shared()` is the pool of the current API call, or of the event loop.
 
-A name is loaded when it is first used: `velodrome.http.limiter` alone does not load aiohttp.
+A module is imported when one of its names is first used: `velodrome.http.limiter` alone does not load aiohttp.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NAMES = {
     "http.streamed": "Stream",
     "http.target": "Target excerpt",
 }
-_HOMES = {name: f"velodrome.{home}" for home, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: f"velodrome.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

@@ -1,8 +1,8 @@
 """One HTTP client over a pool of connections: bounded in connections, in time, in retries and in bytes.
 
-A call returns a 2xx answer or raises `CallError`. What may pass by itself (408, 5xx, a lost connection, half a body,
-silence, a 2xx that `read` finds `Unusable`) is tried again with full-jitter back-off, never past `total_timeout_s`; a
-streamed answer only until its first byte. A 429 is no failure: it is waited out for a time, not a number of times.
+A call returns a 2xx answer or raises `CallError`. A temporary failure (408, 5xx, a lost connection, a partial body,
+silence, a 2xx that `read` rejects as `Unusable`) is retried with full-jitter back-off, never past `total_timeout_s`; a
+streamed answer only until its first byte. A 429 is not a failure: retries after it are limited by time, not by number.
 Secrets, userinfo and queries never appear in a message.
 """
 
@@ -36,14 +36,14 @@ from velodrome.timing.deadline import deadline
 
 LIMIT = 100 * 1024
 LIMIT_PER_HOST = 1024
-SETTLED = "x-velodrome-settled"  # on an error whose sender has retried already: retries would multiply
+SETTLED = "x-velodrome-settled"  # on an error of a server that has already retried: retries would multiply
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=30.0)  # all else is a `deadline`, which costs less
-# Silence, and mistakes in an address, which waiting does not mend.
+# Silence, and mistakes in an address, which waiting does not fix.
 _NOT_LOST = (TimeoutError, aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError)
 _SLOW_CONNECT_S = 0.1
-_BUFFERED_BYTES = 1024 * 1024  # aiohttp asks that larger bodies be sent in pieces
+_BUFFERED_BYTES = 1024 * 1024  # aiohttp warns about larger bodies that are not sent in pieces
 
 
 class Reply(NamedTuple):
@@ -55,10 +55,10 @@ class Reply(NamedTuple):
 
 
 class _Failure(Exception):
-    """One attempt that failed. `passing`: another may succeed. `sent`: the request may have arrived."""
+    """A failed attempt. `passing`: a retry may succeed. `sent`: the request may have arrived."""
 
-    def __init__(self, what: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
-        self.what = what
+    def __init__(self, message: str, *, passing: bool, sent: bool = True, reply: Reply | None = None) -> None:
+        self.message = message
         self.sent = sent
         self.passing = passing
         self.reply = reply
@@ -66,20 +66,20 @@ class _Failure(Exception):
 
 
 class _Outgoing(NamedTuple):
-    """A call as every attempt sends it."""
+    """The request that every attempt sends."""
 
     method: str
     body: bytes | None = None
-    headers: Mapping[str, str] | None = None  # beside the target's own
+    headers: Mapping[str, str] | None = None  # in addition to the target's
     read: Callable[[Reply], Any] | None = None
 
 
-_Got = TypeVar("_Got", bound=Reply | Stream)
-_Attempt = Callable[[_Outgoing, Target, float], Awaitable[_Got]]  # for so many seconds
+_Result = TypeVar("_Result", bound=Reply | Stream)
+_Attempt = Callable[[_Outgoing, Target, float], Awaitable[_Result]]  # the float: a time limit in seconds
 
 
 class Http:
-    """A connection pool for one event loop. The session is made by the first call."""
+    """A connection pool for one event loop. The first call creates the session."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class Http:
         headers: Mapping[str, str] | None = None,
         read: Callable[[Reply], Any] | None = None,
     ) -> Coroutine[Any, Any, Reply]:
-        """Send JSON bytes and read the whole answer, with `read` if given; it may raise `Unusable`.
+        """Send JSON bytes and read the whole answer. `read`, if any, parses it and may raise `Unusable`.
 
-        `headers` are for this call, beside the target's own.
+        `headers` are sent in addition to the target's.
         """
         return self._send(_Outgoing("POST", body, headers, read), to, policy, self._attempt)
 
@@ -137,7 +137,7 @@ class Http:
         if session is not None:
             await session.close()
 
-    async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Got]) -> _Got:
+    async def _send(self, call: _Outgoing, to: Target | Replicas, policy: Retry, attempt: _Attempt[_Result]) -> _Result:
         tries = Tries(policy, self._clock())
         patience_s = min(policy.timeout_s, policy.total_timeout_s)
         if isinstance(to, Replicas):
@@ -151,7 +151,7 @@ class Http:
                 after_s, limited = self._retry_after_s(failure), failure.limited
                 if limited and (run := scope.current()) is not None:
                     run.rate_limited(after_s or 0.0)  # at once: its rollout may take long to finish
-                is_outage = isinstance(to, Target) and _is_unreachable(failure) and _is_waited_for()
+                is_outage = isinstance(to, Target) and _is_unreachable(failure) and _collection_waits_for_servers()
                 may_repeat = failure.passing and (policy.replay or not failure.sent) and not is_outage
                 delay_s = tries.delay_s(self._jitter(), after_s, limited=limited)
                 why = tries.over(self._clock(), delay_s, limited=limited) if may_repeat else ""
@@ -168,9 +168,9 @@ class Http:
             target = to.choose(avoid=target)
 
     async def _watched(
-        self, to: Replicas, attempt: _Attempt[_Got], call: _Outgoing, target: Target, patience_s: float
-    ) -> _Got:
-        """One attempt at one of several addresses; it is counted there, and given up when its address is down."""
+        self, to: Replicas, attempt: _Attempt[_Result], call: _Outgoing, target: Target, patience_s: float
+    ) -> _Result:
+        """Send one attempt to a replica, update its health, and abandon the attempt when the replica is down."""
         assert isinstance(target, Replica)
         for each in to.targets:
             if (each is target or each.in_doubt) and each not in self._watches:
@@ -178,12 +178,12 @@ class Http:
         target.begin(self._clock())
         with spans.span(target.span):
             try:
-                with deadline(inf) as patience:
-                    target.waiting.add(patience)
+                with deadline(inf) as time_limit:
+                    target.waiting.add(time_limit)
                     try:
                         reply = await attempt(call, target, patience_s)
                     finally:
-                        target.waiting.discard(patience)
+                        target.waiting.discard(time_limit)
             except _Failure as failure:
                 spans.tally("failed")
                 self._blame(target, failure)
@@ -199,11 +199,11 @@ class Http:
         unreachable = isinstance(failure.__cause__, aiohttp.ClientConnectorError)
         if failure.reply is not None and (not failure.passing or failure.reply.status in (408, 429)):
             target.answered(self._clock())
-        elif failure.sent or unreachable:  # else one of our own limits held the call back
+        elif failure.sent or unreachable:  # else one of our own limits delayed the call
             target.failed(self._clock(), at_once=unreachable)
 
     async def _watch(self, replica: Replica, check_s: float) -> None:
-        """Check an address while its health is in doubt, until it is idle and well."""
+        """Run health checks of an address while its health is in doubt."""
         try:
             while replica.in_doubt:
                 await self._sleep(LOOK_EVERY_S)
@@ -214,7 +214,7 @@ class Http:
             self._watches.pop(replica, None)
 
     async def _is_alive(self, target: Target, timeout_s: float) -> bool:
-        """Whether a server answers at all, if only that it does not have this route."""
+        """Whether a server answers the request, even with a 4xx."""
         try:
             await self._attempt(_Outgoing("GET"), target, timeout_s)
         except _Failure as failure:
@@ -230,7 +230,7 @@ class Http:
                 response = await self._request(call, target)
                 spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
                 try:
-                    content = await self._read(response, target)
+                    body = await self._read(response, target)
                 finally:
                     if not response.closed:  # a body read to its end has returned its connection
                         response.close()
@@ -238,14 +238,14 @@ class Http:
             raise _lost(error, patience_s, connection) from error
         finally:
             connection.give_back()
-        reply = _good(Reply(response.status, content, response.headers, target))
+        reply = _checked(Reply(response.status, body, response.headers, target))
         try:
             return reply if call.read is None else reply._replace(answer=call.read(reply))
         except Unusable as error:
             raise _Failure(f"{reply.status}, but {error}", passing=True, reply=reply) from None
 
     async def _begin(self, until: float, call: _Outgoing, target: Target, silence_s: float) -> Stream:
-        ends = asyncio.get_running_loop().time() + until - self._clock()
+        end_time = asyncio.get_running_loop().time() + until - self._clock()
         connection = self._connections.to(target.host)
         try:
             with ExitStack() as failed, deadline(silence_s):
@@ -255,13 +255,13 @@ class Http:
                 response = await self._request(call, target)
                 failed.callback(response.close)
                 if not 200 <= response.status < 300:
-                    _good(Reply(response.status, await self._read(response, target), response.headers, target))
-                first = await response.content.readany()
+                    _checked(Reply(response.status, await self._read(response, target), response.headers, target))
+                first_chunk = await response.content.readany()
                 spans.put("first_byte_us", round((time.perf_counter() - started) * 1e6))
                 failed.pop_all()
         except (aiohttp.ClientError, OSError) as error:
             raise _lost(error, silence_s, connection) from error
-        return Stream(response, first, target, self._max_body_bytes, silence_s, ends, connection.give_back)
+        return Stream(response, first_chunk, target, self._max_body_bytes, silence_s, end_time, connection.give_back)
 
     def _request(self, call: _Outgoing, target: Target) -> Awaitable[aiohttp.ClientResponse]:
         body = call.body
@@ -280,8 +280,8 @@ class Http:
         while chunk := await response.content.readany():
             size += len(chunk)
             if size > self._max_body_bytes:
-                what = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
-                raise _Failure(what, passing=False, reply=Reply(response.status, b"", response.headers, target))
+                message = f"{status_line(response.status)}, but the body is larger than {self._max_body_bytes} bytes"
+                raise _Failure(message, passing=False, reply=Reply(response.status, b"", response.headers, target))
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -296,45 +296,45 @@ class Http:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Records a connection that took long to make: a server that accepts late has not had the call yet."""
+    """Records slow connects as spans: a server that accepts late has not received the call yet."""
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
     ) -> Any:
-        here = spans.current()
-        started = here.clock() if here else 0.0
+        timing = spans.current()
+        started = timing.clock() if timing else 0.0
         try:
             return await super()._create_connection(req, traces, timeout)
         finally:
-            if here and here.clock() - started >= _SLOW_CONNECT_S:
-                spans.record("connection", started, here.clock())
+            if timing and timing.clock() - started >= _SLOW_CONNECT_S:
+                spans.record("connection", started, timing.clock())
 
 
 def _lost(error: Exception, patience_s: float, connection: Connection) -> _Failure:
-    """The failure of an attempt whose connection broke, was silent, or was never free."""
+    """The failure of an attempt whose connection broke, timed out, or never became free."""
     if isinstance(error, TimeoutError) and connection.waits_for is not None:
-        what = f"all connections were in use for {patience_s:g} s ({connection.waits_for})"
-        return _Failure(what, passing=True, sent=False)
+        message = f"all connections were in use for {patience_s:g} s ({connection.waits_for})"
+        return _Failure(message, passing=True, sent=False)
     if isinstance(error, TimeoutError):
         return _Failure(f"no answer within {patience_s:g} s", passing=True)
-    sent = not isinstance(error, aiohttp.ClientConnectorError)
-    return _Failure(f"connection lost ({describe(error)})", passing=True, sent=sent)
+    is_sent = not isinstance(error, aiohttp.ClientConnectorError)
+    return _Failure(f"connection lost ({describe(error)})", passing=True, sent=is_sent)
 
 
-def _headers(target: Target, more: Mapping[str, str] | None) -> CIMultiDict[str]:
-    """The target's own headers, those of the call, and the trace that it belongs to."""
+def _headers(target: Target, call_headers: Mapping[str, str] | None) -> CIMultiDict[str]:
+    """The headers of the target and of the call, and the trace ID of the rollout."""
     rollout = context.current()
-    if more is None and rollout is None:
+    if call_headers is None and rollout is None:
         return target.headers
     headers = target.headers.copy()
-    if more is not None:
-        headers.update(more)
+    if call_headers is not None:
+        headers.update(call_headers)
     if rollout is not None:
         headers.setdefault(context.TRACE_HEADER, rollout.trace)
     return headers
 
 
-def _good(reply: Reply) -> Reply:
+def _checked(reply: Reply) -> Reply:
     if 200 <= reply.status < 300:
         return reply
     if reply.status == 429:
@@ -345,12 +345,12 @@ def _good(reply: Reply) -> Reply:
 
 
 def _is_unreachable(failure: _Failure) -> bool:
-    """Whether no connection was made, for another reason than a mistake in the address."""
+    """Whether the connection failed, except for a mistake in the address."""
     cause = failure.__cause__
     return isinstance(cause, aiohttp.ClientConnectorError) and not isinstance(cause, _NOT_LOST)
 
 
-def _is_waited_for() -> bool:
+def _collection_waits_for_servers() -> bool:
     """Whether the collection itself waits for unreachable servers; retries here would hide the outage from it."""
     call = scope.current()
     return call is not None and call.waits_for_servers
@@ -359,7 +359,7 @@ def _is_waited_for() -> bool:
 def _error(method: str, target: Target, failure: _Failure, tries: Tries, why: str) -> CallError:
     retries = tries.failed + tries.limited
     again = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
-    message = f"{method} {target.label}: {failure.what}{again}{why}"
+    message = f"{method} {target.label}: {failure.message}{again}{why}"
     if failure.reply is None:
         lost = failure.passing and not isinstance(failure.__cause__, _NOT_LOST)
         return CallError(message, away=Away(str(target.url.origin()), failure.sent) if lost else None)
@@ -376,7 +376,7 @@ _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Http] = WeakKeyDictionary
 
 
 def shared() -> Http:
-    """The pool of the `Scope` that the caller runs in, which closes it; else the one of the running loop."""
+    """The pool of the current `Scope`, which closes it; without a scope, the pool of the running loop."""
     call = scope.current()
     if call is not None:
         return call.get(Http, _configured)

@@ -1,6 +1,6 @@
-"""How many calls of a pool may be on the wire at once: in all, and to one host. aiohttp itself has no limit.
+"""Limits of a pool's concurrent calls: in total, and per host. aiohttp's own limit is off.
 
-A wait is a span `connection` whose count names the limit. Not waiting leaves no span.
+A wait is recorded as a span `connection` whose count names the limit. A call that does not wait has no span.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ PER_HOST, IN_ALL = "limit_per_host", "limit"
 
 
 class Connections:
-    """The limits of one pool; 0 is none."""
+    """The limits of one pool; 0 means no limit."""
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
         self._per_host = limit_per_host
@@ -19,7 +19,7 @@ class Connections:
         self._hosts: dict[str, Limiter] = {}
 
     def to(self, host: str) -> Connection:
-        """A connection to this host, to be taken."""
+        """A connection to this host; call `take` before its use."""
         limiter = self._hosts.get(host)
         if limiter is None:
             limiter = self._hosts[host] = _limiter(PER_HOST, self._per_host)
@@ -27,13 +27,13 @@ class Connections:
 
 
 class Connection:
-    """The places of one call. `waits_for` is the limit that it waits for, with its value."""
+    """The places of one call. `waits_for` names the limit it is waiting for, with its value."""
 
-    __slots__ = ("_limiters", "_taken", "waits_for")
+    __slots__ = ("_limiters", "_taken_count", "waits_for")
 
     def __init__(self, *limiters: Limiter) -> None:
         self._limiters = limiters
-        self._taken = 0
+        self._taken_count = 0
         self.waits_for: str | None = None
 
     async def take(self) -> None:
@@ -43,13 +43,13 @@ class Connection:
                 self.waits_for = f"global_aiohttp_connector_{limiter.name}={limiter.limit}"
                 await limiter.__aenter__()
                 self.waits_for = None
-            self._taken += 1
+            self._taken_count += 1
 
     def give_back(self) -> None:
-        """Give back what was taken."""
-        for limiter in self._limiters[: self._taken]:
+        """Release the places of this call."""
+        for limiter in self._limiters[: self._taken_count]:
             limiter.give_back()
-        self._taken = 0
+        self._taken_count = 0
 
 
 def _limiter(name: str, limit: int) -> Limiter:

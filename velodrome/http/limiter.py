@@ -1,13 +1,12 @@
-"""A limit on how many may do something at once: `async with limiter:`.
+"""A limit on concurrent operations: `async with limiter:`.
 
-First come, first served, in whichever event loop or thread. The wait is a span `limit:<name>` whose count names the
-setting and its value, so that a report can say what to change without knowing this limiter. Not waiting leaves no
-span.
+First come, first served, across event loops and threads. A wait is recorded as a span `limit:<name>` whose count names
+the setting and its value, so that a report can name the setting to change. Without a wait there is no span.
 
-Worker processes divide the places of the limiters that are made with their components (`sharing`). A limiter that is
-made later belongs to its process.
+Worker processes divide the places of the limiters created with their components (`sharing`). A limiter created later
+belongs to its process.
 
-A place is free, taken, or handed to a waiter that has not run since. A waiter that is cancelled first gives it back.
+A place is free, taken, or handed to a waiter that has not run yet. A waiter cancelled before it runs gives it back.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from velodrome.timing.spans import put, span
 
 @dataclass(frozen=True)
 class Share:
-    """One of `count` worker processes, which divide what a run may use."""
+    """Worker process `number` of the `count` that divide the limits of a run."""
 
     number: int = 0
     count: int = 1
 
     def of(self, places: int) -> int:
-        """This worker's share of so many places."""
+        """The number of these places that this worker gets."""
         return places // self.count + (self.number < places % self.count)
 
 
@@ -43,7 +42,7 @@ _share: ContextVar[Share] = ContextVar("velodrome_share", default=_ALONE)
 
 @contextmanager
 def sharing(share: Share) -> Iterator[None]:
-    """Limiters that are made in this block have only a share of their places."""
+    """Limiters created in this block get only a share of their places."""
     token = _share.set(share)
     try:
         yield
@@ -52,10 +51,10 @@ def sharing(share: Share) -> Iterator[None]:
 
 
 class Limiter:
-    """`limit` places; None is no limit. `setting` is the key that sets it, if there is one.
+    """`limit` places; None means no limit. `setting` is the settings key of the limit, if it has one.
 
-    Every worker needs at least one place. `divided`: the places stand for what the machine has, so a worker takes one
-    even if there are fewer than workers; other limits are refused then.
+    Every worker needs at least one place. With `divided` the places are resources of the machine, and every worker gets
+    one even if there are more workers than places; any other limit is then an error.
     """
 
     def __init__(self, name: str, limit: int | None, setting: str = "", *, divided: bool = False) -> None:
@@ -114,14 +113,14 @@ class Limiter:
         self.give_back()
 
     def give_back(self) -> None:
-        """Pass the place on to the first that waits."""
+        """Release a place; the longest-waiting caller gets it."""
         if self.limit is not None:
             with self._lock:
                 self._free += 1
                 self._hand_out()
 
     def _hand_out(self) -> None:
-        """Hand the free places to those that wait. The lock is held."""
+        """Hand the free places to waiting callers. The caller holds the lock."""
         while self._free and self._waiting:
             place = self._waiting.popleft()
             if place.done():  # cancelled

@@ -1,8 +1,8 @@
-"""Several addresses that answer alike: which one a call goes to, and which ones are down.
+"""Several addresses of the same service: choose one for each call, and track which are down.
 
-A rollout stays with its address, whose prefix cache has the conversation, unless that is more than a margin busier
-than the least busy one. An address is down if it cannot be reached, fails three times in a row, or is silent and does
-not answer a health check either. Health checks continue, with back-off; it is up again when it answers one.
+A rollout stays with its address, whose prefix cache has the conversation, unless it is busier than the least busy
+one by more than a margin. An address is down if it cannot be reached, fails three times in a row, or is silent and also
+fails a health check. Health checks continue, with back-off; the address is up again when it answers one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_EVERY_S = 1.0
 _STRIKES = 3  # failures in a row
 _BACKOFF_S, _BACKOFF_CAP_S = 1.0, 60.0
 _AVOIDED, _DOWN = 1 << 32, 1 << 33  # more than any load
-_MOST_SESSIONS = 16_384  # rollouts that had a call of late
+_MAX_SESSIONS = 16_384  # recently used, whose address is remembered
 
 
 class Replica(Target):
@@ -32,7 +32,7 @@ class Replica(Target):
     __slots__ = ("again_at", "answered_at", "health", "is_down", "span", "strikes", "waiting")
 
     def __init__(self, url: str | URL, headers: Mapping[str, str] | None = None, *, base: URL | None = None) -> None:
-        """`base` is what the address is called in reports; a server that is up answers the route `models` below it."""
+        """`base` names the address in reports; health checks request the route `models` below it."""
         super().__init__(url, headers)
         base = base or URL(url)
         self.health = Target((base / "models").with_query(base.query), headers)
@@ -44,16 +44,16 @@ class Replica(Target):
         self.waiting: set[deadline] = set()  # the calls that wait for its answers
 
     def begin(self, now: float) -> None:
-        """A call is sent to it."""
+        """Record that a call is sent."""
         if not self.waiting:
             self.answered_at = now
 
     def answered(self, now: float) -> None:
-        """It answered, if only with an error."""
+        """Record an answer, which may be an error."""
         self.answered_at, self.strikes, self.is_down = now, 0, False
 
     def failed(self, now: float, *, at_once: bool = False) -> None:
-        """A call failed. Failures after it was found to be down do not count."""
+        """Record a failed call. Failures of an address that is already down do not count."""
         if not self.is_down:
             self._strike(now)
             self.is_down = at_once or self.strikes >= _STRIKES
@@ -64,7 +64,7 @@ class Replica(Target):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether its health is to be checked."""
+        """Whether the health of the address must be watched."""
         return self.is_down or self.strikes > 0 or self.in_flight > 0
 
     def is_due(self, now: float, check_s: float) -> bool:
@@ -72,7 +72,7 @@ class Replica(Target):
         return now >= self.again_at if self.strikes else bool(self.waiting) and now - self.answered_at >= check_s
 
     def checked(self, now: float, check_s: float, *, alive: bool) -> None:
-        """A health check ended. Without an answer, calls that have waited for long go elsewhere."""
+        """Record a health check. If it failed, abandon the calls if nothing has arrived for `check_s`."""
         if alive:
             self.answered(now)
             return
@@ -85,7 +85,7 @@ class Replica(Target):
 
 
 class Replicas:
-    """A group of addresses. `choose` gives the one for a call of the rollout that is open."""
+    """A group of addresses. `choose` returns the one for a call of the current rollout."""
 
     __slots__ = ("_next", "_sessions", "check_s", "margin", "targets")
 
@@ -100,32 +100,32 @@ class Replicas:
         self.margin = margin
         self.check_s = check_s
         self._next = 0
-        self._sessions: dict[str, Replica] = {}  # the one that was used last is the last
+        self._sessions: dict[str, Replica] = {}  # in order of last use
 
     def choose(self, avoid: Target | None = None) -> Replica:
-        """The address of the rollout, or else the least busy, in turn where they are equal."""
+        """The address of the rollout, or else the least busy one; equally busy addresses take turns."""
         rollout = context.current()
         session = None if rollout is None else rollout.session
         home = None if session is None else self._sessions.pop(session, None)
-        least = self._least_busy(avoid)
-        if home is None or home is avoid or home.is_down or _load(home) > _load(least) + self.margin:
-            home = least
+        least_busy = self._least_busy(avoid)
+        if home is None or home is avoid or home.is_down or _load(home) > _load(least_busy) + self.margin:
+            home = least_busy
         if session is not None:
             self._sessions[session] = home
-            if len(self._sessions) > _MOST_SESSIONS:
+            if len(self._sessions) > _MAX_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
         return home
 
     def _least_busy(self, avoid: Target | None) -> Replica:
-        """Of those that are up, if there are any. A failure counts as a call, so that failing fast draws no traffic."""
-        targets, at = self.targets, self._next
-        self._next = (at + 1) % len(targets)
-        best, least = targets[at], inf
-        for number in range(at - len(targets), at):
-            each = targets[number]
+        """The least busy address, preferably one that is up. Failures count as calls: failing fast draws no traffic."""
+        targets, start = self.targets, self._next
+        self._next = (start + 1) % len(targets)
+        best, least_load = targets[start], inf
+        for place in range(start - len(targets), start):
+            each = targets[place]
             load = each.in_flight + each.strikes + (_AVOIDED if each is avoid else 0) + (_DOWN if each.is_down else 0)
-            if load < least:
-                best, least = each, load
+            if load < least_load:
+                best, least_load = each, load
         return best
 
 

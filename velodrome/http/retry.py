@@ -7,20 +7,20 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from math import inf
 
-MOST_DOUBLINGS = 3  # of the back-off after 429s: with longer ones calls sleep while the server could take them
+MOST_DOUBLINGS = 3  # of the back-off after 429s: with a longer back-off, calls sleep while the server is free
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How long and how often to try. Back-off before retry n is uniform in 0 … backoff_s * 2**n, capped."""
 
-    max_retries: int = 5  # without those after a 429
+    max_retries: int = 5  # not counting retries after a 429
     backoff_s: float = 0.5
     backoff_cap_s: float = 30.0
     retry_after_cap_s: float = 120.0
     timeout_s: float = 600.0
     total_timeout_s: float = 1800.0
-    rate_limit_timeout_s: float = 600.0  # how long 429s are waited out, from the first one on
+    rate_limit_timeout_s: float = 600.0  # how long to retry after 429s, from the first one
     replay: bool = True  # whether a request that may have arrived may be sent again
 
     def delay_s(self, retries: int, jitter: float, retry_after_s: float | None) -> float:
@@ -31,11 +31,11 @@ class Retry:
 
 
 class Unusable(Exception):
-    """Raised by a call's `read` if the body of a 2xx is not an answer. The call is tried again as after a 5xx."""
+    """Raised by a call's `read` if the body of a 2xx is not an answer. The call is retried, as after a 5xx."""
 
 
 class Tries:
-    """How often one call was tried again, after failures and after 429s (`limited`), and for how long it may be."""
+    """The retries of one call, after failures and after 429s (`limited`), and its time limits."""
 
     __slots__ = ("failed", "limited", "limited_until", "policy", "until")
 
@@ -51,7 +51,7 @@ class Tries:
         return self.policy.delay_s(doublings, jitter, retry_after_s)
 
     def over(self, now: float, delay_s: float, *, limited: bool) -> str | None:
-        """Why there is no further try, as a text that may be empty; None if there is one after the delay."""
+        """None if the call may be retried after the delay; otherwise the reason, which may be empty."""
         policy, until, within_s = self.policy, self.until, self.policy.total_timeout_s
         if not policy.rate_limit_timeout_s if limited else self.failed >= policy.max_retries:
             return ""
@@ -62,18 +62,18 @@ class Tries:
         return f" (no time for another within {within_s:g} s)" if now + delay_s >= until else None
 
     def count(self, *, limited: bool) -> None:
-        """Count one more try."""
+        """Count a retry."""
         self.limited += limited
         self.failed += not limited
 
 
 def passes(status: int) -> bool:
-    """Whether an error may pass by itself."""
+    """Whether an error status may be temporary."""
     return status in (408, 429) or (status >= 500 and status != 501)
 
 
 def retry_after_s(header: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of Retry-After; None if there is none that makes sense."""
+    """Seconds to wait, from either form of Retry-After; None if the header is missing or invalid."""
     if not header:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Where calls go: an address, made once with its headers.
+"""The address that calls are sent to, parsed once, with its headers.
 
-What a target says of an answer never has its own secrets in it.
+An excerpt of an answer never contains the target's secrets.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from multidict import CIMultiDict
 from yarl import URL
 
 _EXCERPT_CHARS = 300
-_EXCERPT_BYTES = 64 * 1024  # more than an excerpt, so that keys are masked before the cut
-# Of every call: all that aiohttp would add by itself, which costs more than passing it.
+_EXCERPT_BYTES = 64 * 1024  # longer than an excerpt, so that keys are masked before the cut
+# Sent with every call: all headers that aiohttp would add itself, which costs more than passing them.
 HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
     "User-Agent": "velodrome",
 }
-_PLAIN_HEADERS = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))  # any other may let in
+_PLAIN_HEADERS = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))  # any other may hold a secret
 _KEY_LIKE = re.compile(r"(?:\bsk-|\bbearer\s+)[\w.~+/=*-]{6,}", re.IGNORECASE)
 
 
@@ -40,7 +40,7 @@ class Target:
             pair = f"{parsed.user}:{parsed.password or ''}".encode()
             self.headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
         self.url = parsed.with_user(None)
-        self.host = str(self.url.origin())  # which connections its calls share
+        self.host = str(self.url.origin())  # calls to the same host share connections
         self.label = str(self.url.with_query(None).with_fragment(None))
         self.secrets = _secrets(self.headers, parsed)
         self.in_flight = 0
@@ -50,7 +50,7 @@ class Target:
         return excerpt(body, self.secrets)
 
     def choose(self, avoid: Target | None = None) -> Target:
-        """Where the next call goes. One address has no other; `Replicas` have."""
+        """The target of the next call: always this one. `Replicas` choose among several."""
         return self
 
 
@@ -65,7 +65,7 @@ def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
 
 
 def status_line(status: int) -> str:
-    """A status and what it is called."""
+    """A status with its standard phrase."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -1,8 +1,8 @@
-"""An agent anywhere that answers `/v1/responses` or `/v1/chat/completions`; our environment verifies what it answered.
+"""An agent that answers `/v1/responses` or `/v1/chat/completions` anywhere; our environment verifies its answer.
 
-It gets one call, with the task's conversation, and uses its own model and tools. What it returns, results of its
-tools included, is the rollout. If the environment is a server, the agent can be given the tools of the
-session by MCP. A fault of the agent is an `AgentError`.
+It gets one call, with the task's conversation, and uses its own model and tools. Its answer, with the results of its
+tools, is the rollout. If the environment is a server, it can offer the tools of the session to the agent by MCP. A
+failure of the agent is an `AgentError`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class RemoteAgent(Component):
     )
 
     def setup(self) -> None:
-        """The sessions are opened and closed as `simple_agent` does."""
+        """Create the `simple_agent` that enforces the time limit and closes the sessions."""
         parts: Json = {"model": self.agent_server, "environment": self.environment, "timeout_s": self.timeout_s}
-        self._host = SimpleAgent(**parts)
+        self._simple_agent = SimpleAgent(**parts)
         self._mcp_url = str(getattr(self.environment, "url", "") or "")
         if self.offer_mcp and not self._mcp_url:
             raise InputError(
@@ -45,17 +45,17 @@ class RemoteAgent(Component):
             )
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
-        """One task, from its prompt to its score. A text is a task that asks it."""
+        """Run one task, from its prompt to its score. A text is a task with that prompt."""
         talk = Conversation()
-        return await self._host.in_time(self._run(as_task(task), talk, verify), talk)
+        return await self._simple_agent.in_time(self._run(as_task(task), talk, verify), talk)
 
     async def respond(self, request: Json) -> Json:
         """The agent's answer; nothing is verified."""
         talk = Conversation()
-        return await self._host.in_time(self._answer("", request, talk), talk)
+        return await self._simple_agent.in_time(self._answer("", request, talk), talk)
 
     async def deferrable(self) -> bool:
-        """Whether verification can be left for later."""
+        """Whether verification can run later."""
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:
@@ -74,25 +74,25 @@ class RemoteAgent(Component):
                 with span("verify"), blame(VerifyError, "verify"):
                     result |= await self.environment.score(session, task, response)
         finally:
-            await self._host.leave(session)
+            await self._simple_agent.close_session(session)
         return {**result, "response": response}
 
     async def _answer(self, session: str, request: Json, talk: Conversation) -> Json:
         """The agent's Response. Tools of the environment are not sent, because nothing here would run them."""
-        sent = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
+        agent_request = {name: value for name, value in request.items() if name not in ("tools", "tool_choice")}
         if self.offer_mcp and session:
-            sent["tools"] = [self._mcp_tool(session)]
+            agent_request["tools"] = [self._mcp_tool(session)]
         talk.begin(request)
         try:
-            talk.add([await ask(self.agent_server, sent, by_agent=True)])
+            talk.add([await ask(self.agent_server, agent_request, by_agent=True)])
         except ModelError as error:
-            failed = AgentError(str(error))
-            failed.away, failed.place = error.away, error.place
-            raise failed from error
+            agent_error = AgentError(str(error))
+            agent_error.away, agent_error.place = error.away, error.place
+            raise agent_error from error
         return talk.response()
 
     def _mcp_tool(self, session: str) -> Json:
-        """The environment's `/mcp` as OpenAI's tool of that kind; the session's cookie is the token."""
+        """The environment's `/mcp` as an OpenAI MCP tool; the session's cookie is the token."""
         cookies: Any = SimpleCookie(session)
         token = next(iter(cookies.values())).value if cookies else ""
         return {

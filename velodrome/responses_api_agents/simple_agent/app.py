@@ -1,6 +1,6 @@
 """Ask the model, run the tools it calls, send it the results, until it answers; then verify.
 
-In an environment that takes turns the answer is an action, and it continues until the environment ends it.
+In an environment that takes turns, the answer is an action, and the loop continues until the game ends.
 The tool calls of one turn run side by side. A mistake of the model is reported to the model. Any other fault ends the
 rollout with the error of its boundary, which carries the conversation so far. The session is always closed.
 """
@@ -32,7 +32,7 @@ _NO_SPAN = nullcontext()
 class SimpleAgent(Component):
     """Model, tools, model … then verify: at most `max_steps` model calls, all within `timeout_s`.
 
-    What a limit stops is verified as it is; `meta.outcome` of the row names the limit. `timeout_s` is a failure.
+    A rollout stopped by a limit is verified as it is, and `meta.outcome` names the limit. `timeout_s` is a failure.
     """
 
     model: Model = Field(
@@ -54,13 +54,13 @@ class SimpleAgent(Component):
     )
 
     def setup(self) -> None:
-        """Sessions are timed only where the environment has any."""
+        """Check whether the environment has sessions and turns. Sessions are timed only if it has any."""
         self._keeps_sessions = bool(getattr(self.environment, "keeps_sessions", True))
         self._turns = self.environment if isinstance(self.environment, Turns) else None
-        self._offered: list[Json] | None = None
+        self._offered_tools: list[Json] | None = None
 
     async def run(self, task: str | Json, *, verify: bool = True) -> Json:
-        """One task, from its prompt to its score. A text stands for a task with that prompt."""
+        """Run one task, from its prompt to its score. A text is a task with that prompt."""
         talk = Conversation()
         return await self.in_time(self._run(as_task(task), talk, verify), talk)
 
@@ -82,11 +82,11 @@ class SimpleAgent(Component):
         try:
             play = None if self._turns is None else Play(self._turns, session)
             if play is not None:
-                first = await play.begin(task)
-                if first is None:
+                opening = await play.begin(task)
+                if opening is None:
                     play = None
-                elif first:
-                    request = {**request, "input": [*prompt_of(request), *first]}
+                elif opening:
+                    request = {**request, "input": [*prompt_of(request), *opening]}
             talk.begin(request)
             response = await self._converse(session, talk, play)
             result = {**task}
@@ -95,7 +95,7 @@ class SimpleAgent(Component):
                     score = await self.environment.score(session, task, response)
                 result |= score if play is None else play.own_reward(score)
         finally:
-            await self.leave(session)
+            await self.close_session(session)
         result["responses_create_params"] = request  # the request itself: a score cannot replace it
         if play is not None:
             result |= play.fields
@@ -103,7 +103,7 @@ class SimpleAgent(Component):
         return result
 
     async def turn(self, session: str, request: Json, talk: Conversation) -> Json:
-        """More of a conversation in an open session: the model's answer, after the tools that it calls."""
+        """Continue a conversation in an open session: the model's answer, after the tools that it calls."""
         talk.begin(await self._request(request))
         return await self._converse(session, talk)
 
@@ -119,15 +119,15 @@ class SimpleAgent(Component):
         try:
             return await self._converse(session, talk)  # the caller speaks for the user
         finally:
-            await self.leave(session)
+            await self.close_session(session)
 
     async def _request(self, params: Json) -> Json:
         if not self.offer_tools or "tools" in params:
             return params
-        if self._offered is None:
+        if self._offered_tools is None:
             with blame(ToolError, "tools"):
-                self._offered = await self.environment.tools()
-        return {**params, "tools": self._offered} if self._offered else params
+                self._offered_tools = await self.environment.tools()
+        return {**params, "tools": self._offered_tools} if self._offered_tools else params
 
     async def _converse(self, session: str, talk: Conversation, play: Play | None = None) -> Json:
         if not talk.prompt and not talk.request.get("instructions"):
@@ -135,7 +135,7 @@ class SimpleAgent(Component):
                 'the task has nothing to ask ("input" is empty); simple_agent brings no prompt of its own, '
                 "so give the task one, or an agent or an environment that does"
             )
-        began = asyncio.get_running_loop().time() if self.max_rollout_s else 0.0
+        start_s = asyncio.get_running_loop().time() if self.max_rollout_s else 0.0
         limit: str | None = None
         for step in range(self.max_steps):
             turn = await ask(self.model, talk.next_request())
@@ -146,12 +146,12 @@ class SimpleAgent(Component):
                 talk.add(await self._run_tools(session, turn.calls))
             elif play is not None:
                 talk.add(await play.answer(turn.text))
-            limit = self._limit(play, step, talk.usage, began)
+            limit = self._limit(play, step, talk.usage, start_s)
             if limit is not None:
                 break
         return talk.response(limit or "")
 
-    def _limit(self, play: Play | None, step: int, usage: Json, began: float) -> str | None:
+    def _limit(self, play: Play | None, step: int, usage: Json, start_s: float) -> str | None:
         """Why no further model call begins: the name of a limit, "" at the end of the game, or None."""
         if play is not None and play.over:
             return "truncated" if play.truncated and not play.terminated else ""
@@ -159,12 +159,12 @@ class SimpleAgent(Component):
             return "max_steps"
         if self.max_rollout_tokens is not None and total_tokens(usage) >= self.max_rollout_tokens:
             return "max_rollout_tokens"
-        if self.max_rollout_s is not None and asyncio.get_running_loop().time() - began >= self.max_rollout_s:
+        if self.max_rollout_s is not None and asyncio.get_running_loop().time() - start_s >= self.max_rollout_s:
             return "max_rollout_s"
         return None
 
     async def _run_tools(self, session: str, calls: Sequence[FunctionCall]) -> list[Turn]:
-        """The results of the tools that the model called, which run side by side."""
+        """Run the tools that the model called concurrently; returns their results."""
         if len(calls) == 1:
             return [await self._run_tool(session, calls[0])]
         with span("tools"):
@@ -172,8 +172,8 @@ class SimpleAgent(Component):
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._run_tool(session, call)) for call in calls]
             except* RolloutError as errors:
-                first = errors.exceptions[0]
-                raise first from first.__cause__
+                first_error = errors.exceptions[0]
+                raise first_error from first_error.__cause__
         return [task.result() for task in tasks]
 
     async def _run_tool(self, session: str, call: FunctionCall) -> Turn:
@@ -188,24 +188,28 @@ class SimpleAgent(Component):
         return result_turn(call, text)
 
     def _session_span(self) -> AbstractContextManager[Any]:
-        """The time of sessions, where there are any."""
+        """A span for opening or closing a session, if the environment has sessions."""
         return span("session") if self._keeps_sessions else _NO_SPAN
 
-    async def leave(self, session: str) -> None:
-        """Close a session; that it cannot be closed is a warning."""
+    async def close_session(self, session: str) -> None:
+        """Close a session; a failure is logged as a warning."""
         try:
             with self._session_span(), blame(ToolError, "close_session"):
-                await (scope.finish(self._closed(session)) if self._keeps_sessions else self.environment.close(session))
+                await (
+                    scope.finish(self._close_in_time(session))
+                    if self._keeps_sessions
+                    else self.environment.close(session)
+                )
         except RolloutError as error:
             log.warning("a session could not be closed; its rollout is not affected: %s", describe(error))
 
-    async def _closed(self, session: str) -> None:
-        """Close it even if the rollout is cancelled meanwhile, and so within a time limit of its own."""
+    async def _close_in_time(self, session: str) -> None:
+        """Close a session within a separate time limit, because closing continues if the rollout is cancelled."""
         with deadline(self.timeout_s), blame(ToolError, "close_session"):
             await self.environment.close(session)
 
     async def deferrable(self) -> bool:
-        """Whether verification can be left for later."""
+        """Whether verification can run later."""
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:

@@ -142,7 +142,7 @@ class PlayersAgent(Component):
                 if self.learner is not None and isinstance(result.get("rewards"), dict):
                     result["reward"] = result["rewards"].get(self.learner, 0.0)
         finally:
-            await main.agent.leave(session)
+            await main.agent.close_session(session)
         talks = {name: seat.row() for name, seat in seats.items()}
         return {**result, **match.fields, "players": talks, "response": response}
 
