@@ -1,7 +1,7 @@
-"""Descriptors that belong to this process alone: a process that it forks does not have them.
+"""Descriptors that forked processes must not inherit.
 
-A lock of `flock` and the end of a pipe last until the last copy is closed. An environment's pool of forked processes
-outlives a collector that is killed; with a copy it would keep the output locked.
+A lock of `flock` and an end of a pipe last until the last copy is closed. The forked processes of an environment
+outlive a killed collector; with a copy of the descriptor they would keep the output locked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _sockets: WeakSet[socket.socket] = WeakSet()
 
 
 def keep_alone(fd: int) -> int:
-    """This descriptor, which forked processes do not have from now on. `close_alone` closes it."""
+    """Close this descriptor in every process forked from now on, and return it. Close it with `close_alone`."""
     _alone.add(fd)
     return fd
 
 
 def keep_socket_alone(sock: socket.socket) -> None:
-    """The same for a socket, which is closed as any other."""
+    """The same for a socket; close it as usual."""
     _sockets.add(sock)
 
 
@@ -34,24 +34,24 @@ def close_alone(fd: int) -> None:
     os.close(fd)
 
 
-def _let_go() -> None:
-    """In a forked process. Its copies of our objects may close the numbers, so they stay taken."""
+def _close_in_fork() -> None:
+    """Close the descriptors in a forked process. Copies of objects may close the numbers later, so they stay in use."""
     for fd in {*_alone, *(sock.fileno() for sock in _sockets)}:
         with suppress(OSError):
             os.close(fd)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            if nothing != fd:
-                os.dup2(nothing, fd, inheritable=False)
-                os.close(nothing)
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd, inheritable=False)
+                os.close(null)
     _alone.clear()
     _sockets.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 def lock_holders(path: Path) -> str:
-    """` (process 12)`: who holds a lock on this file; nothing where the system does not show it."""
+    """The processes that hold a lock on this file, as ` (process 12)`; empty if the system does not show them."""
     pids = set()
     for info in iglob("/proc/[0-9]*/fdinfo/[0-9]*"):
         with suppress(OSError):

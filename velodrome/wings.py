@@ -1,4 +1,4 @@
-"""The wings: parts of the package that the core works without. The core loads one when it is used, and imports none."""
+"""The wings: optional parts of the package. The core never imports a wing; it loads one when it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from velodrome.errors import InputError
 
-WINGS = {  # each with the extras that bring what it needs
+WINGS = {  # wing -> the extras that install its dependencies
     "connect": "mcp,nemo-gym",
     "environments": "environments",
     "exchange": "parquet",
@@ -26,7 +26,7 @@ def has_wing(name: str) -> bool:
 
 
 def wing(module: str) -> Any:
-    """A module of a wing, by its name in the package: `connect.adding`."""
+    """Import a module of a wing, by its name in the package: `connect.adding`."""
     try:
         return import_module(f"velodrome.{module}")
     except ModuleNotFoundError as error:

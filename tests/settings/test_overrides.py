@@ -150,7 +150,7 @@ def test_an_override_that_is_read_without_hydra_means_what_hydra_says():
     for text in PLAIN:
         simple = overrides._simple(text)
         if simple is not None:
-            override, value = overrides._parsed(text)
+            override, value = overrides._parse_with_hydra(text)
             assert (simple.path, simple.value) == (tuple(override.key_or_group.split(".")), value)
             assert (type(simple.value), override.is_delete()) == (type(value), False)
 

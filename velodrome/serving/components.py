@@ -28,7 +28,7 @@ from velodrome.settings.blocks import no_implementation
 from velodrome.settings.component import find_setting_mistakes, takes
 from velodrome.settings.files import PACKAGE, in_package
 from velodrome.settings.installed import InstalledEnvironment, installed_environment
-from velodrome.settings.names import AGENTS, FOREIGN, MODELS, RESOURCES, THEIRS_UNSET
+from velodrome.settings.names import AGENTS, FOREIGN, IGNORED_SETTINGS, MODELS, RESOURCES
 from velodrome.wings import wing
 
 _WANTED = {  # what an author writes, where that is not the contract itself
@@ -267,7 +267,7 @@ def own_settings(instance: Instance, made: type[Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in instance.settings.items()
-        if takes(made, key) or not (key in FOREIGN or value in THEIRS_UNSET.get(key, ()))
+        if takes(made, key) or not (key in FOREIGN or value in IGNORED_SETTINGS.get(key, ()))
     }
 
 

@@ -1,4 +1,4 @@
-"""What a configuration is once it is resolved, and the checks of its blocks.
+"""A resolved configuration, and the checks of its blocks.
 
 Values are plain dicts and lists that do not change, so they can be pickled and written as JSON. Each check adds a line
 to the problems and continues, so the user sees every mistake at once.
@@ -32,17 +32,17 @@ class Instance:
     source: str
 
     def references(self) -> dict[str, str]:
-        """The instances this one is made with: key of the setting -> name of the instance.
+        """The instances that this block refers to: key of the setting -> name of the instance.
 
-        One within a mapping, such as a player, has the key `players.NAME`.
+        A reference inside a mapping, such as a player, has the key `players.NAME`.
         """
-        made: dict[str, str] = {}
+        names: dict[str, str] = {}
         for key, value in self.settings.items():
             if is_reference(value):
-                made[key] = value["name"]
+                names[key] = value["name"]
             elif isinstance(value, Mapping):
-                made |= {f"{key}.{name}": each["name"] for name, each in value.items() if is_reference(each)}
-        return made
+                names |= {f"{key}.{name}": each["name"] for name, each in value.items() if is_reference(each)}
+        return names
 
     def environment(self) -> str | None:
         """The environment that an agent refers to."""
@@ -52,7 +52,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything the user gave, merged and resolved once."""
+    """All settings and blocks of the user, merged and resolved once."""
 
     settings: Mapping[str, Any]
     instances: Mapping[str, Instance]
@@ -77,10 +77,10 @@ def is_reference(value: Any) -> bool:
 
 
 def keep_for_scoring(data: dict[str, Any]) -> None:
-    """Take out of merged values, before they are resolved, what scoring saved rollouts does not need.
+    """Remove from merged values, before they are resolved, everything that scoring saved rollouts does not need.
 
-    An agent's block then only says which environment is its own. A model that nothing else names may be missing or half
-    written: it is not called.
+    An agent's block keeps only the reference to its environment. A model that nothing else refers to may be missing or
+    incomplete: it is not called.
     """
     blocks = {name: value for name, value in data.items() if is_block(value)}
     for block in blocks.values():
@@ -92,12 +92,12 @@ def keep_for_scoring(data: dict[str, Any]) -> None:
     unused = {name for name, block in blocks.items() if MODELS in block}
     while True:
         rest = {name: value for name, value in data.items() if name not in unused}
-        named = referenced(rest) | {str(value) for path, value in walk(rest) if path[-1] == "name"}
-        if any("${" in name for name in named):
-            return  # which model that is shows only once everything is resolved
-        if unused.isdisjoint(named):
+        names_in_use = referenced(rest) | {str(value) for path, value in walk(rest) if path[-1] == "name"}
+        if any("${" in name for name in names_in_use):
+            return  # the name of the model is known only after everything is resolved
+        if unused.isdisjoint(names_in_use):
             break
-        unused -= named
+        unused -= names_in_use
     for name in unused:
         del data[name]
 
@@ -108,20 +108,20 @@ def _refers(value: Any) -> bool:
 
 def instances(data: dict[str, Any], tree: Tree, cwd: Path, problems: list[str]) -> dict[str, Instance]:
     """The well-formed blocks among the top-level values."""
-    made: dict[str, Instance] = {}
+    by_name: dict[str, Instance] = {}
     for name, value in data.items():
         if not is_block(value):
             _check_almost_block(name, value, tree, problems)
             continue
         instance = _instance(name, value, tree, problems)
         if instance is not None:
-            made[name] = instance
+            by_name[name] = instance
             problems.extend(_implementation_problems(instance, cwd))
-    return made
+    return by_name
 
 
 def _check_almost_block(name: str, value: Any, tree: Tree, problems: list[str]) -> None:
-    """A plain setting that was surely meant as a block: one key, almost a kind, over `{implementation: {…}}`."""
+    """Report a setting that looks like a block with a misspelt kind: one key, over `{implementation: {…}}`."""
     if not isinstance(value, dict) or len(value) != 1:
         return
     [(kind, inner)] = value.items()
@@ -156,11 +156,11 @@ def _instance(name: str, value: dict[str, Any], tree: Tree, problems: list[str])
 
 
 def _too_many(name: str, path: tuple[str, ...], keys: list[str], what: str, tree: Tree) -> str:
-    named = " and ".join(f'"{key}" ({tree.source((*path, key))})' for key in keys)
+    sources = " and ".join(f'"{key}" ({tree.source((*path, key))})' for key in keys)
     unknown = [key for key in keys if key not in KINDS] if what == "kind" else []
     guess = hint(unknown[0], KINDS) if unknown else ""
     way_out = f"rename one of the blocks or give ~{'.'.join((*path, keys[0]))}"
-    return f"{tree.source((*path, keys[-1]))}: {name} has {named} where one {what} belongs; {way_out}{guess}"
+    return f"{tree.source((*path, keys[-1]))}: {name} has {sources} where one {what} belongs; {way_out}{guess}"
 
 
 def _implementation_problems(instance: Instance, cwd: Path) -> Iterator[str]:
@@ -181,18 +181,18 @@ def _folders(instance: Instance, cwd: Path) -> list[Path]:
 
 
 def no_implementation(instance: Instance, cwd: Path) -> str:
-    """One line for a block whose implementation, or whose file in it, is nowhere, with the nearest name."""
+    """The problem of a block whose implementation or entry file does not exist, with the nearest name."""
     where = f"{instance.source}: {instance.name}.{instance.kind}"
-    beside = [file.name for folder in _folders(instance, cwd) for file in folder.glob("*.py")]
-    if beside:
+    files = [file.name for folder in _folders(instance, cwd) for file in folder.glob("*.py")]
+    if files:
         entrypoint = str(instance.settings.get("entrypoint") or "app.py")
-        guess = hint(entrypoint, beside) or "; name one with entrypoint"
+        guess = hint(entrypoint, files) or "; name one with entrypoint"
         return f'{where}.{instance.implementation}: no file "{entrypoint}" in its folder{guess}'
     existing = [name for root in (cwd, PACKAGE) for name in implementations(instance.kind, root)]
     existing += installed_names() if instance.kind == RESOURCES else []
-    looked = f"no folder {instance.kind}/{instance.implementation}/ in {cwd} or in the velodrome package"
+    searched = f"no folder {instance.kind}/{instance.implementation}/ in {cwd} or in the velodrome package"
     guess = hint(instance.implementation, existing) or "; make one with an app.py, or give the block a url"
-    return f'{where}: unknown implementation "{instance.implementation}": {looked}{guess}'
+    return f'{where}: unknown implementation "{instance.implementation}": {searched}{guess}'
 
 
 def _is_installed(instance: Instance) -> bool:
@@ -206,17 +206,17 @@ def _is_file(file: Path) -> bool:
         return False
 
 
-def check_references(made: Mapping[str, Instance], tree: Tree, problems: list[str]) -> None:
-    """Every `{type, name}` in a block leads to an instance of that kind, and never back to itself."""
-    for instance in made.values():
-        base = (instance.name, instance.kind, instance.implementation)
-        for path, value in _mappings(instance.settings, base):
-            problem = _reference_problem(value, made)
+def check_references(instances: Mapping[str, Instance], tree: Tree, problems: list[str]) -> None:
+    """Check that every `{type, name}` names an existing instance of that kind, and that no references form a cycle."""
+    for instance in instances.values():
+        block_path = (instance.name, instance.kind, instance.implementation)
+        for path, value in _mappings(instance.settings, block_path):
+            problem = _reference_problem(value, instances)
             if problem:
                 problems.append(f"{tree.source((*path, 'name'))}: {'.'.join(path)} {problem}")
-    for circle in _circles({name: list(item.references().values()) for name, item in made.items()}):
-        names = " -> ".join([*circle, circle[0]])
-        problems.append(f"{made[circle[0]].source}: instances refer to each other in a circle: {names}; break it")
+    for cycle in _cycles({name: list(item.references().values()) for name, item in instances.items()}):
+        names = " -> ".join([*cycle, cycle[0]])
+        problems.append(f"{instances[cycle[0]].source}: circular reference: {names}; remove one of these references")
 
 
 def _mappings(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
@@ -229,7 +229,7 @@ def _mappings(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
             yield from _mappings(value, (*path, str(index)))
 
 
-def _reference_problem(value: Mapping[str, Any], made: Mapping[str, Instance]) -> str | None:
+def _reference_problem(value: Mapping[str, Any], instances: Mapping[str, Instance]) -> str | None:
     kind, name = value.get("type"), value.get("name")
     if not isinstance(kind, str) or isinstance(name, Unresolved):
         return None
@@ -238,32 +238,31 @@ def _reference_problem(value: Mapping[str, Any], made: Mapping[str, Instance]) -
         return f'has the unknown type "{kind}"; did you mean "{guess}"?' if guess else None
     if not is_reference(value):
         return f"refers to one of {kind} without a name; add name: INSTANCE"
-    same_kind = [other.name for other in made.values() if other.kind == kind]
-    if name not in made:
-        known = f"; there are {', '.join(same_kind)}" if same_kind else f"; add a file that defines one of {kind}"
-        return f'refers to "{name}", which no file defines{hint(str(name), same_kind) or known}'
-    if made[str(name)].kind != kind:
-        return (
-            f'refers to "{name}" as one of {kind}, but it is one of {made[str(name)].kind}{hint(str(name), same_kind)}'
-        )
+    same_kind = [other.name for other in instances.values() if other.kind == kind]
+    if name not in instances:
+        others = f"; there are {', '.join(same_kind)}" if same_kind else f"; add a file that defines one of {kind}"
+        return f'refers to "{name}", which no file defines{hint(str(name), same_kind) or others}'
+    other_kind = instances[str(name)].kind
+    if other_kind != kind:
+        return f'refers to "{name}" as one of {kind}, but it is one of {other_kind}{hint(str(name), same_kind)}'
     return None
 
 
-def _circles(links: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Circles of references, until none is left that shares no instance with those before."""
+def _cycles(links: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Cycles of references; of cycles that share an instance, only the first."""
     rest = {name: [other for other in others if other in links] for name, others in links.items()}
     while True:
         try:
             TopologicalSorter(rest).prepare()
             return
         except CycleError as error:
-            *_, circle = error.args
-            yield circle[:0:-1]
-            rest = {name: [] if name in circle else others for name, others in rest.items()}
+            *_, cycle = error.args
+            yield cycle[:0:-1]
+            rest = {name: [] if name in cycle else others for name, others in rest.items()}
 
 
 def check_known(changes: Sequence[Change], known: Collection[str], valid: Collection[str], problems: list[str]) -> None:
-    """Every key on the command line is one the verb understands (`known`) or one the files use (`valid`)."""
+    """Check that every key on the command line is a setting of the verb (`known`) or is used by the files (`valid`)."""
     names = {*known, *valid, "config_paths"}
     for change in changes:
         key = change.path[0]

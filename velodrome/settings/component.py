@@ -1,4 +1,4 @@
-"""The base of everything that is configured in a block of YAML or by keyword in Python: models, agents, environments.
+"""The base class of models, agents and environments: a block of YAML or Python keywords configure them.
 
 The annotated attributes of the class are its settings:
 
@@ -6,8 +6,8 @@ The annotated attributes of the class are its settings:
         unit: str = Field("C", description="C or F")     # Weather(unit="F"), or `unit: F` in YAML; then self.unit
 
 Names that start with an underscore, class variables and methods are not settings. `setup` runs once they are set.
-A user's class that declares no setting of its own takes any key but one that looks like a misspelt setting; they are
-in `self.undeclared`.
+A user's class that declares no settings accepts any key, except a key that looks like a misspelt setting. These values
+are in `self.undeclared`.
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ _models: dict[type, type[Settings]] = {}
 class Component:
     """A class whose annotated attributes are its settings.
 
-    A copy in another process is made again from the settings, or from the arguments of an `__init__` of its own, so it
-    has the state of a new one. A component that is `shared` is not copied: it stays where it is, and is called from
-    there.
+    A copy in another process is built from the same settings, or from the arguments of the class's own `__init__`, so
+    it begins with fresh state. A component that is `shared` is not copied: all processes call the original.
     """
 
     shared: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
-        made = super().__new__(cls)
+        component = super().__new__(cls)
         if cls.__init__ is not Component.__init__:
-            made._arguments = args, settings  # type: ignore[attr-defined]  # of few
-        return made
+            component._arguments = args, settings  # type: ignore[attr-defined]  # only some have them
+        return component
 
     def __init__(self, **settings: Any) -> None:
         model = settings_of(type(self))
-        checked = model.read(settings, type(self).__name__)
+        values = model.read(settings, type(self).__name__)
         for name in model.model_fields:
-            setattr(self, name, getattr(checked, name))
-        self.undeclared: Mapping[str, Any] = checked.model_extra or {}
+            setattr(self, name, getattr(values, name))
+        self.undeclared: Mapping[str, Any] = values.model_extra or {}
         if inspect.iscoroutinefunction(self.setup):
             raise InputError(
                 f"{type(self).__name__}: setup is called before anything runs: write `def`, not `async def`"
@@ -61,18 +60,18 @@ class Component:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if type(self).__init__ is not Component.__init__:
-            return _made_again, (type(self), *self._arguments)  # type: ignore[attr-defined]
+            return _rebuild, (type(self), *self._arguments)  # type: ignore[attr-defined]
         settings = {name: getattr(self, name) for name in settings_of(type(self)).model_fields}
-        return _made_again, (type(self), (), {**settings, **self.undeclared})
+        return _rebuild, (type(self), (), {**settings, **self.undeclared})
 
     def setup(self) -> None:
-        """Prepare whatever depends on the settings. Called once, at the end of the constructor."""
+        """Prepare everything that depends on the settings. Called once, at the end of the constructor."""
 
     def _prepare(self) -> None:
-        """What a kind of component does before `setup`, which belongs to its author."""
+        """The preparation of a kind of component, before the author's `setup`."""
 
 
-def _made_again(owner: type[Component], arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Component:
+def _rebuild(owner: type[Component], arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Component:
     return owner(*arguments, **settings)
 
 
@@ -81,7 +80,7 @@ def settings_of(owner: type) -> type[Settings]:
     if owner not in _models:
         with blame(InputError, f"{owner.__name__}: its settings"):
             fields = {
-                name: (_accepting(kind), getattr(owner, name, ...))
+                name: (_with_converter(kind), getattr(owner, name, ...))
                 for name, kind in get_type_hints(owner, include_extras=True).items()
                 if not name.startswith("_") and get_origin(kind) is not ClassVar and kind is not ClassVar
             }
@@ -91,31 +90,31 @@ def settings_of(owner: type) -> type[Settings]:
 
 
 class OpenSettings(Settings):
-    """Settings of a class that does not say which it has."""
+    """Settings of a class that declares none."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def _declares_nothing(owner: type, fields: Collection[str]) -> bool:
-    """Whether a user's class has no settings but those it inherits from ours."""
+    """Whether a user's class adds no settings to those of the base class from this package."""
     if owner.__module__.startswith("velodrome."):
         return False
     ours = next(base for base in owner.__mro__ if base.__module__.startswith("velodrome."))
     return set(fields) == set(settings_of(ours).model_fields)
 
 
-def _accepting(kind: Any) -> Any:
+def _with_converter(kind: Any) -> Any:
     """The type with its converter: the module that defines a type may list one in its `CONVERTERS`."""
     if isinstance(kind, type):
         converters: dict[type, Callable[[Any], Any]] = getattr(sys.modules.get(kind.__module__), "CONVERTERS", {})
-        return Annotated[kind, PlainValidator(_checking(converters[kind]))] if kind in converters else kind
+        return Annotated[kind, PlainValidator(_as_validator(converters[kind]))] if kind in converters else kind
     if get_origin(kind) in (Union, UnionType):
-        return Union[tuple(map(_accepting, get_args(kind)))]  # noqa: UP007 - made from a list of types
+        return Union[tuple(map(_with_converter, get_args(kind)))]  # noqa: UP007 - made from a list of types
     return kind
 
 
-def _checking(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The converter as a check of pydantic's, which collects ValueErrors."""
+def _as_validator(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The converter as a validator for pydantic, which collects ValueErrors."""
 
     def check(value: Any) -> Any:
         try:
@@ -127,7 +126,7 @@ def _checking(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def takes(owner: type, key: str) -> bool:
-    """Whether a class that is made by keyword has a setting of this name."""
+    """Whether a class has a setting, or a parameter of its constructor, with this name."""
     if issubclass(owner, Component):
         return key in setting_keys(settings_of(owner))
     return key in inspect.signature(owner).parameters
@@ -136,7 +135,7 @@ def takes(owner: type, key: str) -> bool:
 def find_setting_mistakes(
     owner: type, settings: Mapping[str, Any], where: str, *, references: Collection[str] = ()
 ) -> list[str]:
-    """A line for every mistake in a block. The values under `references` stand for objects that are not made yet."""
+    """A line for every mistake in a block. Values of `references` are not checked: their objects do not exist yet."""
     if issubclass(owner, Component):
         return find_mistakes(settings_of(owner), settings, where, unchecked=references)
     parameters = inspect.signature(owner).parameters

@@ -1,10 +1,10 @@
-"""Environments that other packages bring, by entry points of the group `velodrome.environments`:
+"""Environments of other packages, found by entry points of the group `velodrome.environments`:
 
     [project.entry-points."velodrome.environments"]
     weather = "weather_env.app:Weather"      # or "weather_env", a package with an app.py
 
-The folder of the module is the environment's, with its `configs/` and `data/`. To find it, only the packages above the
-module are imported.
+The folder of the module is the environment's folder, with its `configs/` and `data/`. Finding it imports only the
+parent packages of the module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP = "velodrome.environments"
 
 @dataclass(frozen=True)
 class InstalledEnvironment:
-    """One of them: its module, the file that it is, the class in it if the entry point names one, and its package."""
+    """An installed environment. `owner` is the class, or empty if the entry point does not name one."""
 
     name: str
     module: str
@@ -39,13 +39,13 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 def installed_names() -> list[str]:
-    """The names of all of them."""
+    """The names of all installed environments."""
     return sorted(_entries())
 
 
 @cache
 def installed_environment(name: str) -> InstalledEnvironment | None:
-    """The one of this name; an `InputError` if its entry point leads nowhere."""
+    """The installed environment of this name. Raises `InputError` if its entry point names no module."""
     entry = _entries().get(name)
     if entry is None:
         return None
@@ -62,7 +62,7 @@ def installed_environment(name: str) -> InstalledEnvironment | None:
 def _spec(module: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # a package above it is not there
+    except (ImportError, ValueError):  # a parent package is missing
         return None
 
 

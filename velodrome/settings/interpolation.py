@@ -1,4 +1,4 @@
-"""Fill in `${…}` with OmegaConf, and report each value that cannot be filled in once, in the file that has it."""
+"""Resolve `${…}` with OmegaConf. Report each value that cannot be resolved once, with the file it is in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REFERENCE = re.compile(r"\$\{\s*(\.*)([^${}:,'\"\s]+)\s*\}")
 _NO_KEY = re.compile(r"Interpolation key '(.+?)' not found")
 _NO_VARIABLE = re.compile(r"Environment variable '(.+?)' not found")
 _RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
-_MISSING = re.compile(r"[Mm]issing")  # of a value that is `???`, which has its own line
+_MISSING = re.compile(r"[Mm]issing")  # a value is `???`: reported already
 
 
 class Unresolved:
@@ -27,11 +27,11 @@ def referenced(data: Any) -> set[str]:
     return {re.split(r"[.\[]", key)[0] for text in texts for dots, key in _REFERENCE.findall(text) if not dots}
 
 
-def resolve(tree: Tree, problems: list[str], *, excused: Collection[str], whole: bool) -> dict[str, Any]:
-    """The tree with every value filled in.
+def resolve(tree: Tree, problems: list[str], *, excused: Collection[str], complete: bool) -> dict[str, Any]:
+    """The tree with every value resolved.
 
-    Keys in `excused`, and every key unless all files were read (`whole`), may be absent without a line here: the
-    mistake that keeps them away has been reported.
+    A missing key is not reported if it is in `excused`, or if not all files were read (`complete` is false): the cause
+    has been reported.
     """
     values: dict[Path, Any] = {}
     texts: dict[Path, str] = {}
@@ -43,29 +43,29 @@ def resolve(tree: Tree, problems: list[str], *, excused: Collection[str], whole:
         elif isinstance(value, str) and "${" in value:
             texts[path] = value
     if texts:
-        values |= _Expressions(tree, texts, excused, whole).values(problems)
-    resolved: dict[str, Any] = _filled(tree.data, values, ())
+        values |= _Expressions(tree, texts, excused, complete).values(problems)
+    resolved: dict[str, Any] = _resolved(tree.data, values, ())
     return resolved
 
 
-def _filled(node: Any, values: dict[Path, Any], path: Path) -> Any:
+def _resolved(node: Any, values: dict[Path, Any], path: Path) -> Any:
     if path in values:
         return values[path]
     if isinstance(node, dict):
-        return {key: _filled(value, values, (*path, key)) for key, value in node.items()}
+        return {key: _resolved(value, values, (*path, key)) for key, value in node.items()}
     if isinstance(node, list):
-        return [_filled(value, values, (*path, str(index))) for index, value in enumerate(node)]
+        return [_resolved(value, values, (*path, str(index))) for index, value in enumerate(node)]
     return node
 
 
 class _Expressions:
     """The texts of a tree that have `${…}` in them."""
 
-    def __init__(self, tree: Tree, texts: dict[Path, str], excused: Collection[str], whole: bool) -> None:
+    def __init__(self, tree: Tree, texts: dict[Path, str], excused: Collection[str], complete: bool) -> None:
         self.tree = tree
         self.texts = texts
         self.excused = excused
-        self.whole = whole
+        self.complete = complete
 
     def values(self, problems: list[str]) -> dict[Path, Any]:
         from omegaconf import OmegaConf
@@ -80,7 +80,7 @@ class _Expressions:
                 values[path] = Unresolved()
                 what = r"has a ${…} that cannot be read; write ${key} or ${oc.env:NAME}, and \${ for a plain ${"
                 problems.append(f"{self.tree.source(path)}: {'.'.join(path)} {what}")
-        root = OmegaConf.create(_filled(self.tree.data, dict.fromkeys(values), ()))
+        root = OmegaConf.create(_resolved(self.tree.data, dict.fromkeys(values), ()))
         for path in self.texts.keys() - values.keys():
             try:
                 node: Any = root
@@ -91,31 +91,31 @@ class _Expressions:
             except (OmegaConfBaseException, RecursionError) as error:
                 values[path] = Unresolved()
                 errors[path] = f"{type(error).__name__}: {error}"
-        problems += self._explained({path: errors[path] for path in self.texts if path in errors})
+        problems += self._problem_lines({path: errors[path] for path in self.texts if path in errors})
         return values
 
-    def _explained(self, errors: dict[Path, str]) -> list[str]:
-        """A line for each cause, at the values that name it; not at those that only refer to such a value."""
+    def _problem_lines(self, errors: dict[Path, str]) -> list[str]:
+        """A line for each cause, at the values that contain it, not at values that only refer to such a value."""
         lines: list[str] = []
-        circle = [path for path, error in errors.items() if "Recursi" in error]
-        if circle:
-            names = ", ".join(".".join(path) for path in circle)
-            lines.append(f"{self.tree.source(circle[0])}: {names}: refer to each other in a circle; give one a value")
+        cycle = [path for path, error in errors.items() if "Recursi" in error]
+        if cycle:
+            names = ", ".join(".".join(path) for path in cycle)
+            lines.append(f"{self.tree.source(cycle[0])}: {names}: refer to each other in a circle; give one a value")
         by_cause: dict[str, list[Path]] = {}
         for path, error in errors.items():
-            if path not in circle and not _MISSING.search(error):
-                named = _NO_KEY.search(error) or _NO_VARIABLE.search(error)
-                by_cause.setdefault(named[1] if named else error, []).append(path)
+            if path not in cycle and not _MISSING.search(error):
+                missing = _NO_KEY.search(error) or _NO_VARIABLE.search(error)
+                by_cause.setdefault(missing[1] if missing else error, []).append(path)
         for cause, paths in by_cause.items():
             for path in [path for path in paths if cause in self.texts[path]] or paths[:1]:
-                lines += self._line(path, errors[path])
+                lines += self._problem_of(path, errors[path])
         return lines
 
-    def _line(self, path: Path, error: str) -> list[str]:
+    def _problem_of(self, path: Path, error: str) -> list[str]:
         dotted = ".".join(path)
         if no_key := _NO_KEY.search(error):
             key = self._absolute(path, no_key[1])
-            if not self.whole or re.split(r"[.\[]", key)[0] in self.excused:
+            if not self.complete or re.split(r"[.\[]", key)[0] in self.excused:
                 return []
             names = [".".join(each) for each, _ in walk(self.tree.data)]
             if "." not in key:
@@ -130,7 +130,7 @@ class _Expressions:
         return [f"{self.tree.source(path)}: {dotted} {what}"]
 
     def _absolute(self, path: Path, key: str) -> str:
-        """The whole key: OmegaConf names a relative one without the way to it."""
+        """The full path of a key. OmegaConf reports a relative key without its path."""
         for dots, name in _REFERENCE.findall(self.texts[path]):
             if dots and name == key:
                 return ".".join((*path[: -len(dots)], key))

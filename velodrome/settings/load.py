@@ -1,6 +1,6 @@
-"""Make the one configuration of a run: files < env.yaml < command line, merged and resolved once.
+"""Load the configuration of a run: files < env.yaml < command line, merged and resolved once.
 
-Every mistake found is reported together, in one `InputError`; what merely follows from another mistake is not.
+One `InputError` reports all mistakes, but not those that only follow from another mistake.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def load(
     cwd: Path | None = None,
     scoring: bool = False,
 ) -> Config:
-    """The configuration that the command line, `env.yaml` and the files they name add up to.
+    """Load the configuration from the command line, `env.yaml` and the files they include.
 
-    `known` holds the settings the verb understands; none means no check.
-    `config_paths` are those of a call from Python. For `scoring`, models that only make rollouts are left out.
+    `known` holds the settings of the verb; if it is empty, keys are not checked.
+    `config_paths` come from a call in Python. For `scoring`, models that are used only for rollouts are left out.
     """
     cwd = cwd or Path.cwd()
     problems: list[str] = []
@@ -45,26 +45,26 @@ def load(
         problem = tree.apply(change)
         if problem is None:
             applied.append(change)
-        elif reader.whole or not change.remove:
+        elif reader.complete or not change.remove:
             problems.append(problem)
     if scoring:
         keep_for_scoring(tree.data)
-    data = resolve(tree, problems, excused=broken, whole=reader.whole)
+    data = resolve(tree, problems, excused=broken, complete=reader.complete)
     problems += _too_large(data, tree)
-    made = instances(data, tree, cwd, problems)
-    if reader.whole:
-        check_references(made, tree, problems)
+    blocks_by_name = instances(data, tree, cwd, problems)
+    if reader.complete:
+        check_references(blocks_by_name, tree, problems)
         if known:
             blocks = {name for name, value in data.items() if is_block(value)}
             valid = in_files | blocks | referenced(tree.data)
             check_known(applied, list(known), valid, problems)
     if problems:
         raise InputError(*dict.fromkeys(problems))
-    return Config({key: value for key, value in data.items() if key not in made}, made)
+    return Config({key: value for key, value in data.items() if key not in blocks_by_name}, blocks_by_name)
 
 
 def _too_large(data: dict[str, Any], tree: Tree) -> Iterator[str]:
-    """Whole numbers that no run file could hold."""
+    """A problem for each whole number that does not fit into a run file."""
     for path, value in walk(data):
         if isinstance(value, int) and abs(value) > LARGEST:
             yield f"{tree.source(path)}: {'.'.join(path)}: expected a whole number up to {LARGEST}"

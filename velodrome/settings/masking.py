@@ -1,9 +1,8 @@
 """Keep secrets out of everything that is printed or written.
 
-A value is a secret when its name or its own form says so, or when it is before the `@` of a URL; once known, it is
-masked wherever it is. A name that looks like a secret's is taken for one, unless it is on a short list of names that
-are shown. Text is judged by its form: the prefixes that issuers give their keys, or letters and digits in no order.
-Every pattern is bounded, so that masking a megabyte takes time in proportion to it.
+A value is a secret if its key or its form indicates one, or if it is before the `@` of a URL. A known secret is masked
+everywhere. Keys that look like names of secrets count as such, except those on a short list. The form of a secret is a
+prefix that an issuer uses, or random letters and digits. Every pattern is bounded, so masking takes linear time.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from urllib.parse import quote, quote_plus, unquote
 from velodrome.settings.names import KINDS
 
 MASK = "***"
-_PLACEHOLDER = "…"  # what a message writes where a value belongs
-MIN_INSIDE = 6  # a shorter secret is masked only where it is the whole value: "x" stands inside too many words
-_LONG_LINE = 16  # of a secret with several lines, such as a key in PEM
+_PLACEHOLDER = "…"  # in messages, in place of a value
+MIN_INSIDE = 6  # a shorter secret is masked only if it is the whole value: too many words contain "x"
+_LONG_LINE = 16  # a line of a secret with several lines, such as a key in PEM
 
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#\s\"'<>]{1,1000})@")
 _PLAIN_USERINFO = re.compile(r"(?<![\w.+/@:-])[\w.+-]{1,64}:([^\s:@/\"'<>]{3,200})@(?=[\w\[])")
 _SCHEME = re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}([\w.~+/=-]{6,8000})")
-# `?sig=…` of a URL, where a mere `key` is one too; `Password=…;` of a connection string; `API_KEY=…` of an environment.
+# `?sig=…` of a URL, where `key` alone counts too; `Password=…;` of a connection string; `API_KEY=…` of an environment.
 _PARAMETER = re.compile(r"[?&]([^=?&#\s]{1,100})=([^&#\s\"']{1,4000})")
 _ASSIGNED = re.compile(
     r"(?<![\w.-])([A-Za-z_][\w.-]{0,60}(?: [A-Za-z][\w.-]{0,30})?)="
@@ -52,7 +51,7 @@ _ANYWHERE = re.compile(
     r"|signingkey|encryptionkey|accountkey|sharedkey"
 )
 _WORDS = frozenset(("pwd", "pw", "cred", "creds", "jwt", "sig", "signature", "sas", "otp", "hmac", "pat"))
-_LAST_WORDS = frozenset(("key", "keys", "pass", "auth"))  # `pass_rate` and `key_count` are none
+_LAST_WORDS = frozenset(("key", "keys", "pass", "auth"))  # `pass_rate` and `key_count` are not secrets
 _SHOWN = frozenset(("key", "keys"))
 _SHOWN_KEYS = frozenset(
     ("answer", "cache", "column", "dataset", "field", "foreign", "group", "id", "input", "label", "metric", "output",
@@ -60,7 +59,7 @@ _SHOWN_KEYS = frozenset(
 )  # fmt: skip
 _TOKEN = re.compile(r"token(?!s|i[sz]|_(?:id|ids|count|limit|budget|type|index|logprob))")
 _VOCABULARY = re.compile(r"(?:bos|eos|pad|unk|sep|cls|mask|stop|image|think)_?token$|^per_token|(?:num|max|min)_token")
-# `tokens` after one of these words, or after none, is a count, which is shown.
+# `tokens` after one of these words, or without a word before it, is a count, which is shown.
 _COUNTED = frozenset(
     ("accepted", "added", "audio", "batch", "cached", "completion", "context", "generated", "image", "input",
      "limit", "max", "mean", "min", "n", "new", "num", "output", "per", "predicted", "prompt", "reasoning", "rejected",
@@ -81,26 +80,26 @@ _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]{0,20000}(?:-----END [A-Z0-9 ]{0,60}-----)?"
 )
 _LONG = re.compile(r"[A-Za-z0-9+/]{24,4096}={1,2}|[A-Za-z0-9]{20,4096}|[A-Za-z0-9_-]{40,4096}")
-# Of all neighbours in a text, those of another class. In random letters and digits they are 0.62, in CamelCase 0.25.
+# Share of neighbouring characters of different classes: 0.62 in random letters and digits, 0.25 in CamelCase.
 _LEAST_CHANGES = 0.33
 _LEAST_CHANGES_IN_LONG = 0.28
 _LONG_CHARS = 32
 
 
 class _State(NamedTuple):
-    """What is known of a value from the keys above it."""
+    """The facts about a value that follow from the keys above it."""
 
     hidden: bool = False  # it is a secret
-    made_up: bool = False  # it is the value of an unusual header, which may be a credential
-    names: bool = False  # its keys are names of implementations, which make no setting secret
+    unusual_header: bool = False  # it is the value of an unusual header, which may be a credential
+    names: bool = False  # its keys are names of implementations, not of settings
     headers: bool = False  # its keys are names of headers
 
     def below(self, key: str, value: Any) -> _State:
-        """The same for what stands under a key."""
+        """The state of the value under a key."""
         is_name = self.names or (isinstance(value, Mapping) and any(kind in value for kind in KINDS))
-        made_up = self.made_up or (self.headers and not _SHOWN_HEADERS.fullmatch(key.lower()))
+        unusual_header = self.unusual_header or (self.headers and not _SHOWN_HEADERS.fullmatch(key.lower()))
         hidden = self.hidden or (not is_name and is_secret_key(key))
-        return _State(hidden, made_up, key in KINDS, bool(_HEADERS.search(key.lower())))
+        return _State(hidden, unusual_header, key in KINDS, bool(_HEADERS.search(key.lower())))
 
 
 def mask(data: Any, secrets: Collection[str] = ()) -> Any:
@@ -109,18 +108,18 @@ def mask(data: Any, secrets: Collection[str] = ()) -> Any:
 
 
 def mask_text(text: str, secrets: Collection[str] = ()) -> str:
-    """Text without what looks like a secret and without the values in `secrets`."""
+    """Text in which everything that looks like a secret, and every value in `secrets`, is masked."""
     if text in secrets:
         return MASK
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= MIN_INSIDE:
             text = text.replace(secret, MASK)
-    kept, done = [], 0
+    pieces, position = [], 0
     for start, end in sorted([*_all_places(text), *_encoded_places(text, secrets)]):
-        if start >= done:
-            kept += [text[done:start], MASK]
-        done = max(done, end)
-    return "".join([*kept, text[done:]]) if kept else text
+        if start >= position:
+            pieces += [text[position:start], MASK]
+        position = max(position, end)
+    return "".join([*pieces, text[position:]]) if pieces else text
 
 
 def secrets_in(data: Any) -> frozenset[str]:
@@ -136,7 +135,7 @@ def _masked(data: Any, secrets: frozenset[str], state: _State) -> Any:
         return {key: _masked(value, secrets, state.below(str(key), value)) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [_masked(item, secrets, state) for item in data]
-    if (state.hidden or state.made_up) and _can_hide(data):
+    if (state.hidden or state.unusual_header) and _can_hide(data):
         return MASK
     return mask_text(data, secrets) if isinstance(data, str) else data
 
@@ -151,7 +150,7 @@ def _secrets(data: Any, state: _State) -> Iterator[str]:
     elif state.hidden and _can_hide(data):
         yield str(data)
     elif isinstance(data, str):
-        if state.made_up and not data.isalpha():  # a header's plain word may stand anywhere
+        if state.unusual_header and not data.isalpha():  # a plain word in a header is too common to mask everywhere
             yield data
         yield from _secrets_of_text(data)
 
@@ -171,25 +170,25 @@ def _all_places(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _encoded_places(text: str, secrets: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where percent-encoded characters hide secrets. A byte of UTF-8 is one character while this looks."""
+    """The places of secrets with percent-encoded characters. Each byte of UTF-8 is searched as one character."""
     known_forms = {secret.encode(errors="replace").decode("latin-1") for secret in secrets}.union(secrets)
     for url in _URLS.finditer(text) if "%" in text else ():
         if _ENCODED.search(url[0]):
             chars = list(_CHAR.finditer(url[0]))
             ends = [url.start(), *(url.start() + char.end() for char in chars)]
             decoded = "".join(chr(int(char[1], 16)) if char[1] else char[0] for char in chars)
-            known = (
+            known_places = (
                 match.span()
                 for secret in known_forms
                 if len(secret) >= MIN_INSIDE
                 for match in re.finditer(re.escape(secret), decoded)
             )
-            for start, end in (*_all_places(decoded), *known):
+            for start, end in (*_all_places(decoded), *known_places):
                 yield ends[start], ends[end]
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a text secrets stand, other than before the `@` of a URL."""
+    """The places of secrets in a text, except before the `@` of a URL."""
     yield from secret_pieces(text)
     for match in _PLAIN_USERINFO.finditer(text):
         yield match.span(1)
@@ -198,11 +197,11 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
             yield match.span(1)
     for pattern in (_PARAMETER, _ASSIGNED, _QUOTED, _HEADER):
         for match in pattern.finditer(text):
-            bare = pattern is _PARAMETER and match[1].lower() == "key"
+            is_bare_key = pattern is _PARAMETER and match[1].lower() == "key"
             name = match[1]
             if match.start() and text[match.start() - 1] == " ":
-                name = name.rpartition(" ")[2]  # `write it as key=…`: only where a name begins has it two words
-            if (bare or is_secret_key(name)) and match[2] not in (MASK, _PLACEHOLDER):
+                name = name.rpartition(" ")[2]  # `write it as key=…`: a name of two words begins at the start
+            if (is_bare_key or is_secret_key(name)) and match[2] not in (MASK, _PLACEHOLDER):
                 yield match.span(2)
     if "://" in text:
         for match in _PATH.finditer(text):
@@ -211,12 +210,12 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _can_hide(value: Any) -> bool:
-    """Whether a value could be a secret: nothing, yes and no are not."""
+    """Whether a value could be a secret: None, empty texts and booleans cannot."""
     return value is not None and not isinstance(value, bool) and value != ""
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether what stands under this key must not be shown."""
+    """Whether the value of this key must not be shown."""
     words = [word.lower() for word in _WORD.findall(key)]
     name = "_".join(words)
     if not words or name in _SHOWN:
@@ -234,7 +233,7 @@ def is_secret_key(key: str) -> bool:
 
 
 def secret_pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Where text has the form of a secret, from left to right; stretches may overlap."""
+    """The places in a text that have the form of a secret; they may overlap."""
     for pattern in (_PEM, _PREFIXED):
         for match in pattern.finditer(text):
             yield match.span()
@@ -244,11 +243,11 @@ def secret_pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_random(text: str) -> bool:
-    """Upper and lower case letters and digits, in no order. Digests in hex are not: they look the same as names."""
+    """Whether a text is upper case, lower case and digits in random order. Hex digests are not: names use them."""
     classes = [2 if char.isdigit() else char.isupper() for char in text if char.isalnum()]
     if len(set(classes)) < 3:
         return False
-    changes = sum(one != other for one, other in pairwise(classes))
+    changes = sum(left != right for left, right in pairwise(classes))
     if not text.isalnum() and text[-1] != "=":
-        return changes >= len(classes) / 2  # names of models are made of many short parts
+        return changes >= len(classes) / 2  # names of models have many short parts
     return changes >= len(classes) * (_LEAST_CHANGES if len(classes) < _LONG_CHARS else _LEAST_CHANGES_IN_LONG)

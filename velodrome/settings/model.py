@@ -1,7 +1,7 @@
 """The one way to declare settings: a frozen pydantic model with a description for every field.
 
 `--help`, the tables in the docs and the error messages are generated from the model. All mistakes are reported at
-once, one line each: where, which key, what is expected. Unknown keys are refused with the nearest name.
+once, one line each: where, which key, what is expected. An unknown key is an error that suggests the nearest name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from velodrome.settings.names import hint
 
 S = TypeVar("S", bound=BaseModel)
 
-_EXPECTED = {  # pydantic's types of errors in our words
+_EXPECTED = {  # pydantic's error types -> our words
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "callable_type": "a function",
@@ -73,7 +73,7 @@ class Settings(BaseModel):
 def find_mistakes(
     model: type[BaseModel], values: Mapping[str, Any], where: str = "", *, unchecked: Collection[str] = ()
 ) -> list[str]:
-    """A line for every mistake in `values`. Of the keys in `unchecked` only the names are checked."""
+    """A line for every mistake in `values`. For keys in `unchecked`, only the name is checked."""
     return _validated(model, values, where, unchecked)[1]
 
 
@@ -82,10 +82,10 @@ def _validated(
 ) -> tuple[S | None, list[str]]:
     present = {name: value for name, value in values.items() if value is not None}
     misspelt: list[str] = []
-    if model.model_config.get("extra") == "allow":  # any key is taken, but not one that looks like a misspelt setting
-        prefix, known = f"{where}: " if where else "", setting_keys(model)
-        others = (key for key in present if key not in known)
-        misspelt = [f'{prefix}unknown key "{key}"{near}' for key in others if (near := hint(key, known, cutoff=0.85))]
+    if model.model_config.get("extra") == "allow":  # any key is accepted, except one that looks like a misspelt setting
+        prefix, keys = f"{where}: " if where else "", setting_keys(model)
+        others = (key for key in present if key not in keys)
+        misspelt = [f'{prefix}unknown key "{key}"{guess}' for key in others if (guess := hint(key, keys, cutoff=0.85))]
     try:
         return model.model_validate(present), misspelt
     except ValidationError as error:
@@ -95,7 +95,7 @@ def _validated(
 def problem_lines(
     model: type[BaseModel], error: ValidationError, where: str = "", unchecked: Collection[str] = ()
 ) -> Iterator[str]:
-    """One line for every mistake that pydantic reports; unknown keys first: a misspelt one explains others."""
+    """One line per mistake that pydantic reports; unknown keys first, because a misspelt key explains others."""
     prefix = f"{where}: " if where else ""
     for detail in sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"):
         if detail["type"] == "extra_forbidden" or not detail["loc"] or detail["loc"][0] not in unchecked:
@@ -120,7 +120,7 @@ def _problem_line(model: type[BaseModel], detail: ErrorDetails) -> str:
 
 
 def _expected(detail: ErrorDetails) -> str:
-    """What would have been right, in our words."""
+    """The expected value, in our words."""
     words = _EXPECTED.get(detail["type"])
     if words is None:
         return detail["msg"][:1].lower() + detail["msg"][1:]
@@ -131,7 +131,7 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _meaning(model: type[BaseModel], key: str) -> str:
-    """What a missing setting is for, and its name in Python where that is another."""
+    """The description of a missing setting, and its name in Python if that differs."""
     for name, field in model.model_fields.items():
         if key in field_names(name, field):
             python = f" (in Python: {name})" if key != name else ""
@@ -140,7 +140,7 @@ def _meaning(model: type[BaseModel], key: str) -> str:
 
 
 def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
-    """The model that a path of keys leads to, as far as it leads through models and lists of models."""
+    """The innermost model on a path of keys; the path may contain lists of models."""
     for part in path:
         if isinstance(part, int):
             continue
@@ -154,17 +154,17 @@ def _inner_model(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
 
 
 def setting_names(model: type[BaseModel]) -> set[str]:
-    """The names a user may write: the alias of a field where it has one, else its name."""
+    """The names for users: the alias of a field if it has one, else its name."""
     return {field_names(name, field)[0] for name, field in model.model_fields.items()}
 
 
 def setting_keys(model: type[BaseModel]) -> set[str]:
-    """Every key that is accepted, inner names and further aliases included."""
+    """Every accepted key, including inner names and further aliases."""
     return {key for name, field in model.model_fields.items() for key in field_names(name, field)}
 
 
 def field_names(name: str, field: FieldInfo) -> list[str]:
-    """All names of a field; the one to show comes first."""
+    """All names of a field; the first is for users."""
     alias = field.validation_alias or field.alias
     if isinstance(alias, AliasChoices):
         return [str(choice) for choice in alias.choices] + [name]
@@ -172,7 +172,7 @@ def field_names(name: str, field: FieldInfo) -> list[str]:
 
 
 def ordered_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields as they are shown: a model's own first, then those of its bases from left to right."""
+    """The fields in the order for users: those of the model, then those of its bases from left to right."""
     declared = [name for each in model.__mro__ for name in inspect.get_annotations(each)]
     fields = model.model_fields
     return {name: fields[name] for name in dict.fromkeys([*declared, *fields]) if name in fields}
@@ -198,7 +198,7 @@ def setting_rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
 
 
 def _default_text(field: FieldInfo) -> str:
-    """The default as a user would write it; empty for none, false and empty collections."""
+    """The default as a user would write it; empty for None, false and empty collections."""
     default = field.get_default(call_default_factory=True)
     if default is PydanticUndefined or default is None or default is False or default in ({}, [], ()):
         return ""

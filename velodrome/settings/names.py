@@ -1,4 +1,4 @@
-"""Names of kinds and of keys, and what a misspelt name was probably meant to be. A guess is offered, never taken."""
+"""Names of kinds and of keys, and guesses for misspelt names. A guess is suggested, never used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RESOURCES = "resources_servers"
 AGENTS = "responses_api_agents"
 MODELS = "responses_api_models"
 KINDS = (RESOURCES, AGENTS, MODELS)
-# The folders of the package with components of each kind: the core's, then those of wings, which may be missing.
+# The folders of the package with components of each kind: the core first, then wings, which may be missing.
 HOMES: dict[str, tuple[str, ...]] = {
     RESOURCES: (RESOURCES, "environments"),
     AGENTS: (AGENTS, "environments/agents"),
@@ -17,13 +17,12 @@ HOMES: dict[str, tuple[str, ...]] = {
 }
 ENVIRONMENT_KEYS = ("resources_server", "environment")  # an agent's reference to its environment
 
-# Keys a block may carry that are not settings of the component itself: how it is hosted, and what NeMo Gym notes there.
-THEIRS_UNSET: dict[
-    str, tuple[object, ...]
-] = {  # settings that NeMo Gym's config of openai_model spells out, with the values that change nothing
+# Settings in NeMo Gym's config of openai_model that have no effect here, with the values that may be ignored.
+IGNORED_SETTINGS: dict[str, tuple[object, ...]] = {
     "openai_default_headers": ({}, None),
     "drop_input_reasoning_items": (False, "False", "false"),
 }
+# Keys of a block that are not settings of its component: hosting, and notes of NeMo Gym.
 FOREIGN = frozenset(
     (
         *("entrypoint", "domain", "description", "verified", "value", "datasets"),
@@ -34,12 +33,12 @@ FOREIGN = frozenset(
 
 
 def nearest(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The candidate that looks most like `word`, if one does."""
+    """The candidate most similar to `word`, if one is similar enough."""
     matches = difflib.get_close_matches(word, sorted(set(candidates) - {word}), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 
 def hint(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`; did you mean "x"?`, or nothing: the end of a problem line."""
+    """The end of a problem line: `; did you mean "x"?`, or nothing."""
     guess = nearest(word, candidates, cutoff=cutoff)
     return f'; did you mean "{guess}"?' if guess else ""

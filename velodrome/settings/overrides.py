@@ -1,6 +1,6 @@
 """The command line, in Hydra's override grammar: `+a.b=c`, `a.b=c`, `++a.b=c` set a value, `~a.b` removes one.
 
-A configuration holds one value per key, so what Hydra would sweep over is a mistake here.
+A configuration holds one value per key, so a Hydra sweep is a mistake here.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Change:
     value: Any = None
     remove: bool = False
     only_equal: bool = False
-    append: bool = False  # add to the list that the command line has already
+    append: bool = False  # add to the list from earlier on the command line
 
 
-class _Refused(Exception):
-    """Why an override cannot be used, with the way out."""
+class _OverrideError(Exception):
+    """An override cannot be used; the message says why and what to write instead."""
 
 
-Word = str | Change  # an override as it was typed, or the change that a word of another form stands for
+Word = str | Change  # an override as typed, or the change that another form of argument means
 
 
 def parse(texts: Sequence[Word], problems: list[str]) -> tuple[list[Change], set[str]]:
-    """The changes, in order, and the first key of every override that could not be read."""
+    """The changes, in order, and the top-level key of every override that could not be parsed."""
     changes: list[Change] = []
     broken: set[str] = set()
     for text in texts:
@@ -53,14 +53,14 @@ def parse(texts: Sequence[Word], problems: list[str]) -> tuple[list[Change], set
             continue
         try:
             changes.append(_change(text))
-        except _Refused as refused:
+        except _OverrideError as error:
             broken.add(text.partition("=")[0].lstrip("+~-").partition(".")[0])
-            problems.append(f"{COMMAND_LINE}: {_shown(text)}: {refused}")
+            problems.append(f"{COMMAND_LINE}: {_shown(text)}: {error}")
     return changes, broken
 
 
 def _shown(text: str) -> str:
-    """The override as a problem may print it: short, printable, no secret."""
+    """The override in a form for messages: short, printable, without secrets."""
     key, equals, value = text.partition("=")
     if equals and is_secret_key(key.rpartition(".")[2]):
         value = "***"
@@ -73,29 +73,31 @@ def _change(text: str) -> Change:
     if text.startswith("--"):
         key, _, value = text.lstrip("-").partition("=")
         setting = f"+{key.replace('-', '_')}={value or '…'}"
-        raise _Refused(f"settings have no dashes: write {_shown(setting)}")
+        raise _OverrideError(f"settings have no dashes: write {_shown(setting)}")
     if not text.startswith("~") and "=" not in text:
-        raise _Refused('no "="; write it as +name=…')
+        raise _OverrideError('no "="; write it as +name=…')
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _Refused("is not UTF-8 text; type it again") from None
-    plain = _simple(text)
-    if plain is not None:
-        return plain
-    override, value = _parsed(text)
+        raise _OverrideError("is not UTF-8 text; type it again") from None
+    simple_change = _simple(text)
+    if simple_change is not None:
+        return simple_change
+    override, value = _parse_with_hydra(text)
     key = override.key_or_group
     if override.package is not None or "/" in key or not all(key.split(".")):
-        raise _Refused('the key is not a path of names; write it with dots, as in "a.b=c"')
+        raise _OverrideError('the key is not a path of names; write it with dots, as in "a.b=c"')
     if override.is_sweep_override():
-        raise _Refused("gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]")
+        raise _OverrideError(
+            "gives several values for one key; quote it, as in 'key=\"a,b\"', or make it a list, key=[a,b]"
+        )
     removes = override.is_delete()
     path = tuple(key.split("."))
     return Change(path, _plain(value), remove=removes, only_equal=removes and value is not None)
 
 
 def _simple(text: str) -> Change | None:
-    """An override of one plain value or a list of plain words, without Hydra, which takes a while to load."""
+    """Parse a plain value or a list of plain words without Hydra, which is slow to import; None for other forms."""
     match = _SIMPLE.fullmatch(text)
     if match is None:
         return None
@@ -113,7 +115,7 @@ def _simple(text: str) -> Change | None:
     return Change(tuple(key.split(".")), value)
 
 
-def _parsed(text: str) -> tuple[Override, Any]:
+def _parse_with_hydra(text: str) -> tuple[Override, Any]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -123,13 +125,15 @@ def _parsed(text: str) -> tuple[Override, Any]:
     except (HydraException, ValueError, TypeError, OverflowError) as error:
         secret = is_secret_key(text.partition("=")[0].rpartition(".")[2])
         why = "" if secret or not isinstance(error, HydraException) else f" ({' '.join(str(error).split())[:160]})"
-        raise _Refused(f"not in the override grammar{why}; put the value in quotes, as in 'key=\"value\"'") from None
+        raise _OverrideError(
+            f"not in the override grammar{why}; put the value in quotes, as in 'key=\"value\"'"
+        ) from None
     except RecursionError:
-        raise _Refused("nested too deep; flatten it") from None
+        raise _OverrideError("nested too deep; flatten it") from None
 
 
 def _plain(value: Any) -> Any:
-    """The value with text for every key."""
+    """The value with every key converted to text."""
     if isinstance(value, dict):
         return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):

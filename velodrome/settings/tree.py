@@ -1,6 +1,6 @@
-"""Merge the sources into one tree, remembering where each value came from.
+"""Merge the sources into one tree that records the source of each value.
 
-Mappings merge key by key, everything else replaces what was there, and `???` never replaces a value.
+Mappings merge key by key, other values replace earlier ones, and `???` never replaces a value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tree:
         self._sources: dict[Path, str] = {}
 
     def source(self, path: Path) -> str:
-        """The file, or `command line`, that the value at this path came from."""
+        """The file that the value at this path came from, or `command line`."""
         for end in range(len(path), 0, -1):
             if path[:end] in self._sources:
                 return self._sources[path[:end]]
@@ -43,11 +43,11 @@ class Tree:
                     self._sources[here] = label
                 self._merge(into[key], value, here, label)
             elif value != MISSING or key not in into:
-                into[key] = deepcopy(value)  # an alias of YAML is one object in two places
+                into[key] = deepcopy(value)  # a YAML alias is the same object in two places
                 self._sources[here] = label
 
     def apply(self, change: Change) -> str | None:
-        """Make one change of the command line; the problem, if it cannot be made."""
+        """Apply a change of the command line. Returns the problem, if there is one."""
         if change.remove:
             return self._remove(change)
         problem = self._wrong_block(change.path)
@@ -64,7 +64,7 @@ class Tree:
                 return _no_place(change.path, depth)
             node = child(node, key)
         if isinstance(node, dict):
-            # A value the user typed replaces, even when what they typed is the mark of a missing one.
+            # On the command line even `???` replaces a value.
             if change.value == MISSING:
                 node.pop(last, None)
             self._merge(node, {last: change.value}, tuple(parents), COMMAND_LINE)
@@ -75,7 +75,7 @@ class Tree:
         return None
 
     def _wrong_block(self, path: Path) -> str | None:
-        """The problem with a path that leads into an instance by a kind or implementation it does not have."""
+        """The problem, if a path names a kind or implementation that its instance does not have."""
         block = self.data.get(path[0])
         if block is None and len(path) > 3 and path[1] in KINDS:
             guess = nearest(path[0], instance_names(self.data), cutoff=0.8)
@@ -103,7 +103,7 @@ class Tree:
             siblings = [".".join((*parents, key)) for key in node] if isinstance(node, dict) else []
             return f'{COMMAND_LINE}: ~{dotted}: there is no "{dotted}" to remove{hint(dotted, siblings)}'
         if change.only_equal and node[last] != change.value:
-            return f"{COMMAND_LINE}: ~{dotted}: it has another value; write ~{dotted} to remove it whatever it is"
+            return f"{COMMAND_LINE}: ~{dotted}: it has another value; write ~{dotted} to remove any value"
         del node[last]
         return None
 

@@ -1,4 +1,4 @@
-"""Types of settings that several groups share. A name or a path may look like a number on the command line."""
+"""Shared types of settings. A name or a path that looks like a number on the command line is accepted as text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-LARGEST = 2**63 - 1  # a whole number that every JSON reader takes
-MOST_WORKERS = 256  # processes; thousands would take the memory of the machine
+LARGEST = 2**63 - 1  # the largest whole number that every JSON parser accepts
+MOST_WORKERS = 256  # processes; thousands would exhaust the memory of the machine
 
 
 def _text(value: Any) -> Any:
@@ -46,7 +46,7 @@ def _split(value: Any) -> Any:
 
 
 def _counts(value: Any) -> Any:
-    """A number alone is a list of one."""
+    """A single number counts as a list with one element."""
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else _split(value)
 
 
@@ -57,7 +57,7 @@ def _jsonl(path: Path) -> Path:
 
 
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
-Repeats = Annotated[int, Field(ge=1, le=1_000_000)]  # of one task: a plan takes a byte for each of each task
+Repeats = Annotated[int, Field(ge=1, le=1_000_000)]  # of one task: a plan has one byte per repeat
 Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 Amount = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from velodrome.errors import InputError, TrainError
 from velodrome.records.appender import Appender
-from velodrome.settings.files import Refused, file_problem, read_document
+from velodrome.settings.files import UnusableFileError, file_problem, read_document
 from velodrome.settings.model import Settings
 from velodrome.timing.figures import counted
 from velodrome.training.assignments import apply
@@ -105,8 +105,8 @@ def read_sweep(source: str | Path | Mapping[str, Any]) -> SweepSettings:
     problems: list[str] = []
     try:
         data = read_document(Path(source), str(source), problems)
-    except Refused as refused:
-        raise InputError(str(refused)) from None
+    except UnusableFileError as error:
+        raise InputError(str(error)) from None
     if problems:
         raise InputError(*problems)
     return SweepSettings.read(data, str(source))
