@@ -157,3 +157,12 @@ def test_whatever_a_row_holds_every_fact_can_be_read(row: dict[str, Any], failed
             getattr(facts, name)
     assert facts.seconds("total_s") is None or 0 <= facts.seconds("total_s") < LONGEST_S
     assert facts.count("retries") >= 0
+
+
+def test_arguments_of_a_call_that_are_nested_too_deep_for_json_are_none():
+    deep: Any = []
+    for _ in range(1000):
+        deep = [deep]
+    calls = [{"name": "a", "arguments": arguments} for arguments in (deep, {"x": [1]}, '{"x": 1}')]
+    facts = RowFacts({"output": [{"role": "assistant", "tool_calls": calls}]})
+    assert facts.calls == [("a", None), ("a", {"x": [1]}), ("a", '{"x": 1}')]

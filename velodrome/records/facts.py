@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, Generic, TypeVar, overload
 
+import orjson
+
 from velodrome.records.bounds import MAX_TOKENS, is_count
 from velodrome.records.conversation import text_of, token_flaws
 from velodrome.records.mending import HOSTILE, LATEST_S, LONGEST_S, mended
@@ -321,12 +323,12 @@ class RowFacts:
 
     @lazy
     def calls(self) -> list[tuple[Any, Any]]:
-        """Every tool call: its name and its arguments, as the model wrote them."""
+        """Every tool call: its name and its arguments, as the model wrote them; None if they are nested too deep."""
         if not self.tool_calls:
             return []
         calls = [call for message in self.messages if (some := message.get("tool_calls")) for call in some]
         functions = [call if "name" in call else _function(call) for call in calls]
-        return [(function.get("name"), function.get("arguments")) for function in functions]
+        return [(function.get("name"), _bounded(function.get("arguments"))) for function in functions]
 
     @property
     def results(self) -> list[tuple[str, str]]:
@@ -383,6 +385,17 @@ def is_episode(row: Json) -> bool:
 
 def _are_objects(values: Any) -> bool:
     return type(values) is list and _OBJECT.issuperset(map(type, values))
+
+
+def _bounded(arguments: Any) -> Any:
+    """Arguments that can be compared and printed: a text, or values that are not nested too deep for JSON."""
+    if type(arguments) is str:
+        return arguments
+    try:
+        orjson.dumps(arguments)
+    except TypeError:
+        return None
+    return arguments
 
 
 def _function(call: Json) -> Json:

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from velodrome.checks import CHECKS
 from velodrome.errors import InputError, blame
 from velodrome.index import Index, State
 from velodrome.index.check_field import LinesByCheck, check_field, lines_by_check
@@ -106,7 +107,7 @@ class ViewedFile:
     def _stamps(self) -> list[Any]:
         """What changes when a result would."""
         paths = [self.path, beside(self.path, "failures.jsonl"), beside(self.path, "run.json")]
-        return [_SCAN_VERSION, *(number for path in paths for number in stamp(path)[1:])]
+        return [_SCAN_VERSION, *CHECKS, *(number for path in paths for number in stamp(path)[1:])]
 
     @property
     def state(self) -> State:
