@@ -17,11 +17,13 @@ from velodrome.records.facts import RowFacts
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The names that a filter knows. One that is a number in some rollouts and a text in others is in both."""
+    """The names of fields in filters. A field that is a number in some rollouts and a text in others is in both."""
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a text that has only some values
+    choices: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by name: all values of a text that has only a few
 
     def __or__(self, other: FieldNames) -> FieldNames:
         numbers, texts = (*self.numbers, *other.numbers), (*self.texts, *other.texts)
@@ -58,9 +60,9 @@ FIELDS = (
 FIELD_NAMES = tuple(each.name for each in FIELDS)
 TEXT_FIELDS = ("key", "task", "agent", "status", "stop", "outcome", "error", "boundary", "state", "model", "tool")
 TASK_FIELDS = ("n", "scored", "pass_rate", "mean_reward")  # of all rollouts of a task
-OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # those of every file
+OWN_NAMES = FieldNames((*FIELD_NAMES, *TASK_FIELDS, "number"), TEXT_FIELDS)  # the fields of every file
 RESERVED = frozenset((*FIELD_NAMES, *TEXT_FIELDS, *TASK_FIELDS, "number"))
-LONGEST_TEXT = 200  # characters of a text that are stored
+LONGEST_TEXT = 200  # stored characters of a text
 EDGE = "\x1f"  # between the tools of a rollout
 _SPACES = str.maketrans(EDGE + "\0", "  ")
 _LARGEST_EXTRA = 256  # fields of one row
@@ -78,11 +80,11 @@ def number(value: Any) -> float | None:
 
 
 def extra_numbers(facts: RowFacts) -> dict[str, float]:
-    """Every other number at the top level, by name. One whose name is taken is called `row.<name>`."""
+    """Every other number at the top level, by name. If the name is reserved, it is called `row.<name>`."""
     extra: dict[str, float] = {}
     for name, value in facts.numbers.items():
-        own = name == "attempt" if facts.failed else name != "reward"
-        if own and len(name) <= _LONGEST_NAME and (amount := number(value)) is not None:
+        is_extra = name == "attempt" if facts.failed else name != "reward"
+        if is_extra and len(name) <= _LONGEST_NAME and (amount := number(value)) is not None:
             extra[f"row.{name}" if name in RESERVED else name] = amount
             if len(extra) >= _LARGEST_EXTRA:
                 break
@@ -90,18 +92,18 @@ def extra_numbers(facts: RowFacts) -> dict[str, float]:
 
 
 def row_texts(facts: RowFacts) -> dict[str, str]:
-    """Every text at the top level, by name, named as numbers are; and those that every row has, if it says them."""
+    """Every text at the top level, named as in `extra_numbers`, and the texts of `TEXT_FIELDS` that the row has."""
     texts = {"agent": facts.agent, "status": facts.status, "stop": facts.stopped_by, "outcome": facts.outcome}
     texts["model"] = facts.model
     for name, value in facts.row.items() if not facts.failed else ():
         if type(value) is str:
-            own = value
+            text = value
         elif name in _ID_NAMES and type(value) is int:
-            own = str(value)
+            text = str(value)
         else:
             continue
-        if own and len(name) <= _LONGEST_NAME and len(texts) < _LARGEST_EXTRA:
-            texts[f"row.{name}" if name in RESERVED else name] = own
+        if text and len(name) <= _LONGEST_NAME and len(texts) < _LARGEST_EXTRA:
+            texts[f"row.{name}" if name in RESERVED else name] = text
     stored = {name: stored_text(text) for name, text in texts.items() if text}
     if facts.tool_calls:
         tools = sorted({name for name, _ in facts.calls if type(name) is str and name})[:_MOST_TOOLS]
@@ -110,11 +112,11 @@ def row_texts(facts: RowFacts) -> dict[str, str]:
 
 
 def stored_text(value: str) -> str:
-    """What a column holds of a text: its start, without the character between the names of tools."""
+    """The start of a text, as a column stores it: without the separator of tool names."""
     start = value[:LONGEST_TEXT]
     return start if start.isprintable() else start.translate(_SPACES)
 
 
 def values_of(text: str) -> list[str]:
-    """The values that are in a stored text."""
+    """The values in a stored text."""
     return text.split(EDGE) if text else []

@@ -1,8 +1,8 @@
-"""What people say of rollouts: tags, a note and a rating, in `rollouts.notes.jsonl` beside the file.
+"""People's judgements of rollouts: tags, a note and a rating, in `rollouts.notes.jsonl` beside the file.
 
-One line per change, appended whole or not at all. The last line of a rollout and a person counts; one without tags,
-note and rating takes the judgement back. A rollout is a key and the time it finished: after an `overwrite` the key is
-that of another rollout. Lines that are not judgements are kept, named, and otherwise ignored.
+One line per change, appended whole or not at all. The last line of a person about a rollout counts; a line without
+tags, note and rating withdraws the judgement. A rollout is identified by its key and finish time, because `overwrite`
+reuses keys. Lines that are not judgements are kept, reported, and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SAME_TIME_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one person says of one rollout. `at` is when, `finished_at` the rollout's own time."""
+    """One person's judgement of one rollout. `at` is its time, `finished_at` the time the rollout finished."""
 
     key: str
     by: str
@@ -45,15 +45,15 @@ class Judgement:
 
     @property
     def empty(self) -> bool:
-        """Whether it takes back what was said before."""
+        """Whether it withdraws an earlier judgement."""
         return not (self.tags or self.note or self.rating)
 
     def words(self) -> dict[str, Any]:
-        """Who says what, and when; without the rollout it is about."""
+        """The judgement without its rollout."""
         return {"by": self.by, "at": self.at, "rating": self.rating, "tags": list(self.tags), "note": self.note}
 
     def is_of(self, finished_at: float | None) -> bool:
-        """Whether it is about the rollout of its key that finished then; where a time is missing, the key decides."""
+        """Whether it is about the rollout of its key that finished then. If a time is missing, the key is enough."""
         if self.finished_at is None or finished_at is None:
             return True
         return abs(self.finished_at - finished_at) < _SAME_TIME_S
@@ -70,7 +70,7 @@ def notes_file(rollouts: Path) -> Path:
 def make_judgement(
     key: str, by: str, *, tags: str | Iterable[str] = (), note: str = "", rating: Any = None, finished_at: Any = None
 ) -> Judgement:
-    """A judgement of now. Tags may be one text, with commas or spaces between them. A mistake is an `InputError`."""
+    """A judgement at the current time. `tags` may be one text, separated by commas or spaces."""
     by, note = " ".join(by.split()), note.replace("\r\n", "\n").strip()
     words = tags.replace(",", " ").split() if isinstance(tags, str) else [" ".join(tag.split()) for tag in tags]
     tags = tuple(dict.fromkeys(filter(None, words)))
@@ -89,11 +89,11 @@ def make_judgement(
 
 
 def save_judgement(rollouts: Path, judgement: Judgement) -> None:
-    """Append a judgement and wait until the disk has it. Other writers are waited for; a torn last line is cut."""
+    """Append a judgement and flush it to disk. Waits for other writers; removes an incomplete last line."""
     path = notes_file(rollouts)
     line = orjson.dumps(asdict(judgement), option=orjson.OPT_APPEND_NEWLINE)
     if not rollouts.exists():
-        raise InputError(f"{rollouts}: it is gone, so nothing is noted beside it")
+        raise InputError(f"{rollouts}: the file no longer exists; the judgement was not saved")
     try:
         appender = Appender(path, wait=True)
         try:
@@ -112,26 +112,26 @@ class Judgements:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stamp: tuple[int, int, int] | None = None
-        self._problem = ""  # why it cannot be read
+        self._problem = ""  # why the file cannot be read
         self._read(b"")
 
     @property
     def version(self) -> int:
-        """Changes whenever what is known changes."""
+        """Changes whenever the judgements change."""
         return hash((self._stamp, self.known))
 
     @property
     def notes(self) -> list[str]:
-        """What is in the file besides judgements, for its reader."""
+        """Notes for the page: lines that are not judgements, or why the file cannot be read."""
         if not self.foreign:
             return [*filter(None, [self._problem])]
         places = ", ".join(map(str, self.foreign[:_MOST_NAMED]))
-        more = f" and {len(self.foreign) - _MOST_NAMED} more" if len(self.foreign) > _MOST_NAMED else ""
+        rest = f" and {len(self.foreign) - _MOST_NAMED} more" if len(self.foreign) > _MOST_NAMED else ""
         lines = "line" if len(self.foreign) == 1 else "lines"
-        return [f"{self.path.name}: {lines} {places}{more}: not a judgement; kept and not read"]
+        return [f"{self.path.name}: {lines} {places}{rest}: not a judgement; kept and not read"]
 
     def refresh(self) -> Judgements:
-        """Read the file if it has changed; one that is gone has nothing."""
+        """Read the file if it has changed. A missing file has no judgements."""
         stamp, self._problem = None, ""
         try:
             with open_regular(self.path) as stream:
@@ -147,34 +147,34 @@ class Judgements:
         return self
 
     def _read(self, data: bytes) -> None:
-        """The last word of each person on each rollout. What is behind the last line end is torn, or on its way."""
-        said: dict[str, dict[tuple[float | None, str], Judgement]] = {}
+        """Keep the last judgement of each person on each rollout. Text after the last line end is incomplete."""
+        by_key: dict[str, dict[tuple[float | None, str], Judgement]] = {}
         known, foreign = 0, []
         for number, line in enumerate(data.split(b"\n")[:-1], 1):
             judgement = read_judgement(line) if line.strip() else None
             if judgement is not None:
                 known += 1
-                people = said.setdefault(judgement.key, {})
-                people.pop(own := (judgement.finished_at, judgement.by), None)
+                people = by_key.setdefault(judgement.key, {})
+                people.pop(person := (judgement.finished_at, judgement.by), None)
                 if not judgement.empty:
-                    people[own] = judgement
+                    people[person] = judgement
             elif line.strip():
                 foreign.append(number)
-        self._said = said
+        self._by_key = by_key
         self.known = known  # lines that are judgements
         self.foreign = foreign  # lines that are not
 
     def __iter__(self) -> Iterator[Judgement]:
         """Every judgement that counts, in the order of the rollouts that were judged first."""
-        return (judgement for people in self._said.values() for judgement in people.values())
+        return (judgement for people in self._by_key.values() for judgement in people.values())
 
     def keys(self) -> list[str]:
         """The keys that have judgements."""
-        return list(self._said)
+        return list(self._by_key)
 
     def of(self, key: str) -> list[Judgement]:
-        """The judgements under a key, the latest first; `Judgement.is_of` tells of which rollout each is."""
-        return sorted(self._said.get(key, {}).values(), key=lambda each: -each.at)
+        """The judgements under a key, the latest first; `Judgement.is_of` checks the rollout."""
+        return sorted(self._by_key.get(key, {}).values(), key=lambda each: -each.at)
 
     def tags(self) -> list[str]:
         """The tags in use, the most frequent first."""
@@ -188,15 +188,15 @@ def read_judgement(line: bytes) -> Judgement | None:
         return None
     try:
         row = loads(line, finite=True)
-        known = {name: row[name] for name in _FIELDS if name in row}
-        judgement = Judgement(**{**known, "tags": tuple(row.get("tags") or ())})
+        values = {name: row[name] for name in _FIELDS if name in row}
+        judgement = Judgement(**{**values, "tags": tuple(row.get("tags") or ())})
     except (ValueError, TypeError, AttributeError):
         return None
     texts = (judgement.key, judgement.by, judgement.note, *judgement.tags)
-    whole = all(isinstance(text, str) for text in texts) and judgement.by and len(judgement.tags) <= MOST_TAGS
-    rated = judgement.rating is None or (type(judgement.rating) is int and judgement.rating in RATINGS)
-    timed = _is_time(judgement.at) and (judgement.finished_at is None or _is_time(judgement.finished_at))
-    return judgement if whole and rated and timed else None
+    texts_valid = all(isinstance(text, str) for text in texts) and judgement.by and len(judgement.tags) <= MOST_TAGS
+    rating_valid = judgement.rating is None or (type(judgement.rating) is int and judgement.rating in RATINGS)
+    times_valid = _is_time(judgement.at) and (judgement.finished_at is None or _is_time(judgement.finished_at))
+    return judgement if texts_valid and rating_valid and times_valid else None
 
 
 def _is_time(value: Any) -> bool:
@@ -205,7 +205,7 @@ def _is_time(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far two people rate alike: of the rollouts both rated, how many the same, and how far apart on average."""
+    """How two people agree: rollouts that both rated, how many the same, and the mean difference."""
 
     people: tuple[str, str]
     both: int
@@ -214,14 +214,14 @@ class Agreement:
 
 
 def agreements(judgements: Iterable[Judgement]) -> list[Agreement]:
-    """Every two people who rated a rollout both, those with most in common first."""
-    rated: dict[tuple[str, float | None], dict[str, int]] = {}
+    """Each pair of people who rated the same rollout, the pairs with most common rollouts first."""
+    ratings: dict[tuple[str, float | None], dict[str, int]] = {}
     for each in judgements:
         if each.rating is not None:
-            rated.setdefault((each.key, each.finished_at), {})[each.by] = each.rating
+            ratings.setdefault((each.key, each.finished_at), {})[each.by] = each.rating
     gaps: dict[tuple[str, str], list[int]] = {}
-    for people in rated.values():
-        for one, other in combinations(sorted(people), 2):
-            gaps.setdefault((one, other), []).append(abs(people[one] - people[other]))
-    made = [Agreement(pair, len(all_), all_.count(0), sum(all_) / len(all_)) for pair, all_ in gaps.items()]
-    return sorted(made, key=lambda each: (-each.both, each.people))
+    for people in ratings.values():
+        for a, b in combinations(sorted(people), 2):
+            gaps.setdefault((a, b), []).append(abs(people[a] - people[b]))
+    pairs = [Agreement(pair, len(each), each.count(0), sum(each) / len(each)) for pair, each in gaps.items()]
+    return sorted(pairs, key=lambda each: (-each.both, each.people))

@@ -1,11 +1,11 @@
 """A file of lines, plain or compressed, that may still be written to, cut or replaced.
 
-Reading continues from a `Place`, always after a whole line; a torn last line waits. A file is what it was when its size
-and time are; it was appended to when it is longer and begins as it did; anything else is another file.
+Reading continues from a `Place`, always after a whole line; an incomplete last line is read later. A file with the same
+size and time is unchanged. A longer file with the same start was appended to. Anything else is another file.
 
-The collector writes one zstd frame per line, so any line can be read on its own. A file compressed again, in one frame
-or a few, is read as well; a line deep in a long frame then costs the way to it. Damaged bytes are passed over up to the
-next frame that decodes, and count as one line.
+The collector writes one zstd frame per line, so any line can be read by itself. A file compressed into a few frames is
+read too; a line deep in a long frame is then slow to reach. Damaged bytes are skipped up to the next frame that
+decodes, and count as one line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAD_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 # Number from 1, byte offset, place within the text of its zstd frame, the bytes. The bytes are None for a line that is
-# too long, and for damaged bytes, of which the place is how many there are, as a negative number.
+# too long, and for damage; for damage the place is the number of damaged bytes, as a negative number.
 Line = tuple[int, int, int, bytes | None]
 
 
@@ -39,7 +39,7 @@ Line = tuple[int, int, int, bytes | None]
 class Place:
     """Where the next line begins: a byte offset, in a `.zst` file of a frame and then `within` its text.
 
-    `line` lines stand before it. `open`: the last of them had no line end yet.
+    `line` is the number of lines before it. `open`: the last of them had no line end yet.
     """
 
     offset: int = 0
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A file as it was: which one, how long, when it was changed, and a hash of its start."""
+    """An earlier state of a file: its inode, size, time, and a hash of its start."""
 
     inode: int = 0
     size: int = 0
@@ -60,7 +60,7 @@ class FileMark:
 
 
 class FollowedFile:
-    """A file opened for reading. One that is missing is empty."""
+    """A file opened for reading. A missing file is empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,14 +79,14 @@ class FollowedFile:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """Close the file. Closing twice is fine."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     @property
     def size(self) -> int:
-        """How long the file was when it was opened."""
+        """The size of the file when it was opened."""
         return self.status.st_size if self.status else 0
 
     def bytes_at(self, offset: int, size: int) -> bytes:
@@ -101,14 +101,14 @@ class FollowedFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def mark(self, place: Place) -> FileMark:
-        """What to remember of the file, read up to `place`."""
+        """The mark of the file, read up to `place`."""
         if self.status is None:
             return FileMark()
         head_bytes = min(_HEAD_BYTES, place.offset)
         return FileMark(self.status.st_ino, self.size, self.status.st_mtime_ns, head_bytes, self._head(head_bytes))
 
     def change(self, mark: FileMark, place: Place) -> str | None:
-        """Why the file is not the one that was read up to `place`; None if it is, perhaps with more lines."""
+        """How the file differs from the one that was read up to `place`; None if it is the same, or only longer."""
         if mark == FileMark():
             return None
         if self.status is None:
@@ -128,7 +128,7 @@ class PlainLines(FollowedFile):
     """A plain JSONL file."""
 
     def lines(self, place: Place, *, chunk: int = CHUNK_BYTES) -> Iterator[tuple[list[Line], Place]]:
-        """The whole lines from `place` on, some at a time, each time with the place behind them."""
+        """The whole lines from `place` on, some at a time, each time with the place after them."""
         if self._fd < 0:
             return
         offset, number, is_open = place.offset, place.line, False
@@ -158,9 +158,9 @@ class PlainLines(FollowedFile):
         return self.bytes_at(offset, size)
 
 
-def _whole_line(stream: IO[bytes], left: int) -> tuple[bytes | None, int]:
-    """The next line and its length; None in place of a line that is too long; 0 if there is no whole one yet."""
-    text = stream.readline(MAX_LINE_BYTES + 1)[: max(left, 0)]
+def _whole_line(stream: IO[bytes], available: int) -> tuple[bytes | None, int]:
+    """The next line and its length. The line is None if it is too long; the length is 0 if it is incomplete."""
+    text = stream.readline(MAX_LINE_BYTES + 1)[: max(available, 0)]
     if len(text) <= MAX_LINE_BYTES:
         return (text, len(text)) if text.endswith(b"\n") or is_object(text) else (b"", 0)
     length = len(text)
@@ -173,7 +173,7 @@ def _whole_line(stream: IO[bytes], left: int) -> tuple[bytes | None, int]:
 
 
 def is_object(text: bytes) -> bool:
-    """Whether this is a whole JSON object; a part of one never is."""
+    """Whether this is a whole JSON object. A part of an object never is."""
     try:
         value = loads(text)
     except ValueError:
@@ -185,7 +185,7 @@ class ZstLines(FollowedFile):
     """A `.jsonl.zst` file."""
 
     def lines(self, place: Place, *, chunk: int = CHUNK_BYTES) -> Iterator[tuple[list[Line], Place]]:
-        """The whole lines from `place` on, some at a time, each time with the place behind them."""
+        """The whole lines from `place` on, some at a time, each time with the place after them."""
         lines: list[Line] = []
         size, end = 0, place
         damage: InputError | None = None
@@ -199,7 +199,7 @@ class ZstLines(FollowedFile):
         except InputError as error:
             damage = error
         if lines:
-            yield lines, end  # lines before a damaged frame count
+            yield lines, end  # the lines before a damaged frame
         if damage:
             raise damage
 
@@ -213,38 +213,39 @@ class ZstLines(FollowedFile):
         return data[:size]
 
     def _walk(self, place: Place) -> Iterator[tuple[Line, Place]]:
-        """Every whole line with the place behind it."""
-        left, start, too_long = b"", (place.offset, place.within), False  # a line begun, and where
+        """Every whole line with the place after it."""
+        # the start of a line that continues in the next piece, and its place
+        unfinished, start, too_long = b"", (place.offset, place.within), False
         skip, number, opened = place.within, place.line, place.open
         end: int | None = None
         for frame, at, text, end, damaged in self._pieces(place.offset):
             if damaged and end is not None:
                 number += 1
                 yield (number, frame, -damaged, None), Place(end, 0, number)
-                left, too_long, skip, opened = b"", False, 0, False
+                unfinished, too_long, skip, opened = b"", False, 0, False
                 continue
-            gone = min(skip, len(text))
-            text, at, skip = text[gone:], at + gone, skip - gone
+            skipped = min(skip, len(text))
+            text, at, skip = text[skipped:], at + skipped, skip - skipped
             position = 0
             if opened and text:
                 position, opened = (1 if text[:1] == b"\n" else 0), False
-            while (feed := text.find(b"\n", position) + 1) > 0:
+            while (line_end := text.find(b"\n", position) + 1) > 0:
                 number += 1
-                line = left + text[position:feed]
-                if not left and not too_long:
+                line = unfinished + text[position:line_end]
+                if not unfinished and not too_long:
                     start = (frame, at + position)
-                behind = (end, 0) if end is not None and feed == len(text) else (frame, at + feed)
+                after = (end, 0) if end is not None and line_end == len(text) else (frame, at + line_end)
                 too_long = too_long or len(line) > MAX_LINE_BYTES
-                yield (number, *start, None if too_long else line), Place(*behind, number)
-                left, too_long, position = b"", False, feed
+                yield (number, *start, None if too_long else line), Place(*after, number)
+                unfinished, too_long, position = b"", False, line_end
             if position < len(text):
-                if not left and not too_long:
+                if not unfinished and not too_long:
                     start = (frame, at + position)
-                left += text[position:]
-                if len(left) > MAX_LINE_BYTES:
-                    left, too_long = b"", True
-        if left and end is not None and is_object(left):
-            yield (number + 1, *start, left), Place(end, 0, number + 1, open=True)
+                unfinished += text[position:]
+                if len(unfinished) > MAX_LINE_BYTES:
+                    unfinished, too_long = b"", True
+        if unfinished and end is not None and is_object(unfinished):
+            yield (number + 1, *start, unfinished), Place(end, 0, number + 1, open=True)
 
     def _pieces(self, offset: int) -> Iterator[Piece]:
         from velodrome.records.zst import pieces

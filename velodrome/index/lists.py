@@ -1,4 +1,4 @@
-"""Lists of entries and of tasks, filtered, sorted, page by page; and what is true of many entries at once."""
+"""Lists of entries and of tasks: filtered, sorted, in pages; and summaries of many entries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENTRY = (
 
 
 def in_order(allowed: Mask, sort: Sort, column: Column | None, ties: Sequence[Column]) -> Positions:
-    """The allowed rows by a column, equals by the ties, all in one direction. Rows without a value come last."""
+    """The allowed rows sorted by a column and then by `ties`. Rows without a value come last."""
     rows = np.flatnonzero(allowed)
     sign = -1.0 if sort.descending else 1.0
     keys = [tie[rows] * sign for tie in reversed(ties)]
@@ -58,7 +58,7 @@ def sorted_entries(columns: Columns, allowed: Mask, sort: Sort) -> Positions:
 
 
 def _part(rows: Positions, since: int, limit: int) -> tuple[Positions, int | None, int | None]:
-    """Some of the rows, and from which on the next and the previous part is. Beyond the end the first part is meant."""
+    """Rows from offset `since`, and the offsets of the next and the previous part. Beyond the end: the first part."""
     since = since if 0 < since < len(rows) else 0
     following = since + limit if since + limit < len(rows) else None
     return rows[since : since + limit], following, max(since - limit, 0) if since else None
@@ -66,14 +66,14 @@ def _part(rows: Positions, since: int, limit: int) -> tuple[Positions, int | Non
 
 def entry_page(columns: Columns, query: Query, sort: Sort, *, since: int, limit: int) -> Page[Entry]:
     """Part of the list of entries."""
-    every = sorted_entries(columns, matching(columns, query), sort)
-    rows, following, previous = _part(every, since, limit)
+    all_rows = sorted_entries(columns, matching(columns, query), sort)
+    rows, following, previous = _part(all_rows, since, limit)
     entries = read_entries(columns.connection, columns["number"][rows].tolist())
-    return Page(tuple(entries), following, previous, len(every))
+    return Page(tuple(entries), following, previous, len(all_rows))
 
 
 def neighbours(columns: Columns, query: Query, sort: Sort, row: int) -> tuple[int | None, int | None]:
-    """The numbers of the entries before and after one in a list, whether it is in that list or not."""
+    """The numbers of the entries before and after `row` in a list. The row itself need not be in the list."""
     allowed = matching(columns, query)
     allowed[row] = True
     rows = sorted_entries(columns, allowed, sort)
@@ -83,19 +83,19 @@ def neighbours(columns: Columns, query: Query, sort: Sort, row: int) -> tuple[in
 
 
 def read_entries(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Entry]:
-    """These entries, in this order; one that does not exist is left out."""
+    """These entries, in this order. Entries that do not exist are left out."""
     entries = []
     for row in connection.execute(_ENTRY, (orjson.dumps(numbers).decode(),)):
         number, key, task, agent, outcome, state, error, prompt, answer, stored = row
         values, extra = orjson.loads(stored)
-        own = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
+        fields = {name: value for name, value in zip(FIELD_NAMES, values, strict=True) if value is not None}
         texts = (agent or "", STATES[state], error, prompt, answer)
-        entries.append(Entry(number, key, task, *texts, own | extra, outcome or ""))
+        entries.append(Entry(number, key, task, *texts, fields | extra, outcome or ""))
     return entries
 
 
 def read_values(columns: Columns, numbers: Sequence[int], names: Iterable[str]) -> dict[int, dict[str, str | float]]:
-    """The text, else the number, that entries have of each field. Several texts of one entry are joined.
+    """The text, or else the number, of each field, by entry. Several texts of one field are joined.
 
     Unknown entries are left out, and so are fields that are still being computed.
     """
@@ -109,19 +109,19 @@ def read_values(columns: Columns, numbers: Sequence[int], names: Iterable[str]) 
                 texts = _texts(columns, name, entries, places)
             if name in columns.names.numbers:
                 values = columns.field(name, "cols")[places].tolist()
-            for own, text, value in zip(result.values(), texts, values, strict=True):
-                if text or value == value:
-                    own[name] = text or value
+            for entry_values, text, value in zip(result.values(), texts, values, strict=True):
+                if text or value == value:  # not NaN
+                    entry_values[name] = text or value
     return result
 
 
 def _texts(columns: Columns, name: str, entries: Sequence[Entry], places: Positions) -> list[str]:
     if (values := columns.outside_texts(name)) is not None:
-        own: list[list[str]] = [[] for _ in entries]
-        for text, those in values.items():
-            for at in np.flatnonzero(np.isin([entry.number for entry in entries], those)).tolist():
-                own[at].append(text)
-        return list(map(", ".join, own))
+        entry_texts: list[list[str]] = [[] for _ in entries]
+        for text, numbers in values.items():
+            for at in np.flatnonzero(np.isin([entry.number for entry in entries], numbers)).tolist():
+                entry_texts[at].append(text)
+        return list(map(", ".join, entry_texts))
     if name in ("key", "task", "agent", "outcome", "error", "state"):
         return [getattr(entry, name) or "" for entry in entries]
     if name == "boundary":
@@ -130,26 +130,26 @@ def _texts(columns: Columns, name: str, entries: Sequence[Entry], places: Positi
 
 
 def task_page(columns: Columns, query: Query, sort: Sort, *, since: int, limit: int) -> Page[TaskSummary]:
-    """Part of the list of tasks that have a matching rollout; `number` sorts them as they first appear in the file."""
+    """Part of the list of tasks with a matching rollout. Sorted by `number`, they are in the order of the file."""
     if sort.field not in (*TASK_FIELDS, "number"):
         raise InputError(f'sort: tasks have no "{sort.field:.60}", only {", ".join(TASK_FIELDS)} and number')
     sums = columns.tasks
     by_number = sort.field == "number"
     ties = columns.first_of_task if by_number else np.arange(len(sums["n"]))
     counts = np.bincount(columns["task"][matching(columns, query)], minlength=len(sums["n"]))
-    every = in_order(counts > 0, sort, None if by_number else sums[sort.field], [ties])
-    rows, following, previous = _part(every, since, limit)
+    all_rows = in_order(counts > 0, sort, None if by_number else sums[sort.field], [ties])
+    rows, following, previous = _part(all_rows, since, limit)
     tasks = [_summary(columns, row, int(counts[row]) if query.terms else None) for row in rows.tolist()]
-    return Page(tuple(tasks), following, previous, len(every))
+    return Page(tuple(tasks), following, previous, len(all_rows))
 
 
 def count_tasks(columns: Columns) -> TaskCounts:
-    """How many tasks there are that metrics do not count."""
-    there, keyed = (np.zeros(len(columns.tasks["n"]), bool) for _ in range(2))
-    there[columns["task"]] = True
+    """The number of tasks that metrics leave out."""
+    listed, keyed = (np.zeros(len(columns.tasks["n"]), bool) for _ in range(2))
+    listed[columns["task"]] = True
     keyed[columns["task"][~np.isnan(columns["repeat"])]] = True
     kept = columns.tasks["n"] > 0
-    return TaskCounts(int((there & keyed & ~kept).sum()), int((there & ~keyed).sum()))
+    return TaskCounts(int((listed & keyed & ~kept).sum()), int((listed & ~keyed).sum()))
 
 
 def _summary(columns: Columns, task: int, matching: int | None = None) -> TaskSummary:
@@ -170,7 +170,7 @@ def _summary(columns: Columns, task: int, matching: int | None = None) -> TaskSu
 
 
 def read_repeats(columns: Columns, task: str, *, since: int, limit: int) -> Repeats | None:
-    """The rollouts of a task from `since` on, by repeat; None if it has none."""
+    """Rollouts of a task from offset `since`, by repeat; None if there are none."""
     row = columns.connection.execute("SELECT id FROM task WHERE name = ?", (task,)).fetchone()
     rows = np.flatnonzero(columns["task"] == row[0]) if row else np.zeros(0, np.intp)
     if not len(rows):
@@ -185,7 +185,7 @@ def read_repeats(columns: Columns, task: str, *, since: int, limit: int) -> Repe
 
 
 def spread(columns: Columns, field: str) -> Spread | None:
-    """Between which numbers the values of a field lie, and their mean."""
+    """The minimum, maximum and mean of a field."""
     column = columns.field(field, "field")
     values = column[~np.isnan(column)]
     return Spread(float(values.min()), float(values.max()), float(values.mean())) if len(values) else None

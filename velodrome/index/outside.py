@@ -1,4 +1,4 @@
-"""Fields of rollouts that are not in their file: what checks found, what people judged.
+"""Fields of rollouts that are not in their file: findings of checks, and judgements.
 
 A filter names them like any other field, a list shows them, and a number can be sorted by. Their values are computed
 when they are first needed, and again once `version` or the rollouts of the index change:
@@ -6,8 +6,7 @@ when they are first needed, and again once `version` or the rollouts of the inde
     tags = OutsideField("tag", "text", lambda: {"good": [3, 17]}, version=lambda: notes.changes)
     Index(path, outside=[tags])                    # tag:good, -tag:bad, tag:* (any)
 
-A judgement counts for the rollout it was made of: the same key, finished at the same time. `rating` is the mean of all
-who rated.
+A judgement belongs to the rollout with its key and its finish time. `rating` is the mean over all people.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from velodrome.errors import InputError
 from velodrome.index.fields import FieldNames
 from velodrome.index.judgements import Judgement, Judgements
 
-TextValues = Mapping[str, Sequence[int] | NDArray[np.int64]]  # each text, and the entries that have it, by number
-NumberValues = Mapping[int, float]  # of each entry that has one, by number
+TextValues = Mapping[str, Sequence[int] | NDArray[np.int64]]  # by text: the numbers of its entries
+NumberValues = Mapping[int, float]  # by the number of the entry
 FinishedEntries = list[tuple[str, int, float | None]]  # key, number and time of entries
 
 
 class NotYet(InputError):
-    """The values of a field are still being computed. A list says so instead of showing anything."""
+    """The values of a field are still being computed. A list shows this message instead of entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideField:
     """`values` may raise `NotYet`.
 
-    `version` changes whenever the values do. `note` says what they do not cover, if anything.
+    `version` changes whenever the values change. `note` says what the values do not cover.
     """
 
     name: str
@@ -46,30 +45,30 @@ class OutsideField:
     values: Callable[[], TextValues | NumberValues]
     version: Callable[[], Hashable] = lambda: None
     note: Callable[[], str | None] = lambda: None
-    choices: tuple[str, ...] = ()  # all texts there can be; a filter for another one is a mistake
+    choices: tuple[str, ...] = ()  # all possible texts; a filter for another text is an error
 
 
 class OutsideValues:
-    """The outside fields of one index, and their values as far as they were needed."""
+    """The outside fields of one index. Their values are cached."""
 
     def __init__(self, fields: Sequence[OutsideField]) -> None:
         self._fields = {field.name: field for field in fields}
-        self._known: dict[str, tuple[Hashable, Any]] = {}
+        self._cache: dict[str, tuple[Hashable, Any]] = {}
         numbers, texts = (tuple(each.name for each in fields if each.kind == kind) for kind in ("number", "text"))
         self.names = FieldNames(numbers, texts, {each.name: each.choices for each in fields if each.choices})
 
     def texts(self, name: str, entries: Hashable) -> TextValues:
-        """The values of a text. `entries` changes whenever the entries of the index do."""
+        """The values of a text field. `entries` changes whenever the entries of the index change."""
         values: TextValues = self._values(name, entries)
         return values
 
     def numbers(self, name: str, entries: Hashable) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The entries that have this number, and their numbers."""
+        """The entries that have this numeric field, and their values."""
         values: NumberValues = self._values(name, entries)
         return np.array(list(values), np.int64), np.array(list(values.values()), np.float64)
 
     def versions(self) -> Hashable:
-        """Changes whenever the values of a field do."""
+        """Changes whenever the values of a field change."""
         return tuple(field.version() for field in self._fields.values())
 
     def note(self, name: str) -> str | None:
@@ -79,10 +78,10 @@ class OutsideValues:
     def _values(self, name: str, entries: Hashable) -> Any:
         field = self._fields[name]
         version = (field.version(), entries)
-        known = self._known.get(name)
-        if known is None or known[0] != version:
-            self._known[name] = known = (version, field.values())
-        return known[1]
+        cached = self._cache.get(name)
+        if cached is None or cached[0] != version:
+            self._cache[name] = cached = (version, field.values())
+        return cached[1]
 
 
 class JudgedEntries:
@@ -93,28 +92,30 @@ class JudgedEntries:
         self._find = find
 
     def fields(self) -> list[OutsideField]:
-        """The fields that a filter, a list and a chart can name."""
+        """The fields for filters, lists and charts."""
         texts: dict[str, Callable[[Judgement], Iterable[str]]] = {
             "tag": lambda each: each.tags,
             "note": lambda each: filter(None, [each.note]),
             "by": lambda each: [each.by],
             "judged": lambda each: ["yes"],
         }
-        made = [OutsideField(name, "text", partial(self._texts, read), self._version) for name, read in texts.items()]
-        return [*made, OutsideField("rating", "number", self._ratings, self._version)]
+        text_fields = [
+            OutsideField(name, "text", partial(self._texts, read), self._version) for name, read in texts.items()
+        ]
+        return [*text_fields, OutsideField("rating", "number", self._ratings, self._version)]
 
     def pairs(self) -> list[tuple[int, Judgement]]:
         """Every judgement that counts, with the number of its entry."""
         judgements = self._judgements.refresh()
         entries = [(number, judgements.of(key), at) for key, number, at in self._find(judgements.keys())]
-        return [(number, each) for number, said, at in entries for each in said if each.is_of(at)]
+        return [(number, each) for number, own, at in entries for each in own if each.is_of(at)]
 
     def by_number(self) -> dict[int, list[Judgement]]:
-        """The same, by the number of the entry."""
-        made: dict[int, list[Judgement]] = defaultdict(list)
+        """Every judgement that counts, by the number of its entry."""
+        judgements: dict[int, list[Judgement]] = defaultdict(list)
         for number, judgement in self.pairs():
-            made[number].append(judgement)
-        return made
+            judgements[number].append(judgement)
+        return judgements
 
     def _version(self) -> Hashable:
         return self._judgements.refresh().version
@@ -127,5 +128,6 @@ class JudgedEntries:
         return numbers
 
     def _ratings(self) -> dict[int, float]:
-        every = {number: [each.rating for each in said if each.rating] for number, said in self.by_number().items()}
-        return {number: sum(ratings) / len(ratings) for number, ratings in every.items() if ratings}
+        judgements = self.by_number().items()
+        ratings = {number: [each.rating for each in own if each.rating] for number, own in judgements}
+        return {number: sum(each) / len(each) for number, each in ratings.items() if each}

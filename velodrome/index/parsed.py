@@ -31,7 +31,7 @@ _ID = re.compile(
 
 
 class ParsedRow(NamedTuple):
-    """One rollout. `entry` is its row of the table of that name, without the ids; `values` are in order of FIELDS."""
+    """One rollout. `entry` is its row of the table `entry`, without the ids; `values` are in order of FIELDS."""
 
     entry: tuple[Any, ...]
     key: str
@@ -40,7 +40,7 @@ class ParsedRow(NamedTuple):
     values: list[float | None]
     extra: dict[str, float]
     texts: dict[str, str]  # as columns store them
-    error: str  # of failures alone: "boundary: message"
+    error: str  # only for failures: "boundary: message"
     searched: tuple[str, str, str, str]  # prompt, answers, reasoning, tools
 
 
@@ -54,13 +54,13 @@ class ParsedLines:
     unreadable: int = 0
 
     def note(self, line: int, what: str) -> None:
-        """Say what is wrong with a line."""
+        """Note a problem with a line."""
         self.flaws += 1
         self.notes.add(f"{line}: {what}")
 
 
 def parse(lines: Iterable[Line], *, failed: bool) -> ParsedLines:
-    """Parse lines of a rollouts file, or of a failures file. Blank ones count nowhere."""
+    """Parse lines of a rollouts file, or of a failures file. Blank lines are ignored."""
     parsed = ParsedLines()
     readers = [each.read for each in FIELDS]
     for line, offset, within, text in lines:
@@ -107,8 +107,8 @@ def _object(parsed: ParsedLines, line: int, offset: int, within: int, text: byte
 
 
 def _names(parsed: ParsedLines, facts: RowFacts) -> tuple[str, str]:
-    """The key and the task of a row; by its line where it has no usable key."""
-    if facts.task and facts.agent and not facts.wrong and len(facts.task) < _LONGEST_NAME - 20:  # as nearly all are
+    """The key and the task of a row; without a usable key, `line N`."""
+    if facts.task and facts.agent and not facts.wrong and len(facts.task) < _LONGEST_NAME - 20:  # the usual case
         return facts.key or "", facts.task
     wrong = [name for name in facts.wrong if facts.key is None or not name.endswith("key")]
     key, task = facts.key, facts.task
@@ -136,7 +136,7 @@ def _end(text: str) -> str:
 
 
 def pattern(message: str) -> str:
-    """The message with numbers and ids folded, so that failures of one kind look the same."""
+    """The message with `#` for numbers and ids, so that failures of one kind look the same."""
     return _ID.sub("#", message[: 2 * _EXCERPT])[:_EXCERPT]
 
 

@@ -1,7 +1,7 @@
-"""What the pictures of a run show: rollouts in groups, each with a filter that lists just these rollouts.
+"""The data of a run's charts: rollouts in groups, each with a filter that lists exactly these rollouts.
 
-Groups of a column are a few vector operations. The filter of a group and its count come from the same numbers, so that
-a bar and the list behind it cannot differ.
+Groups of a column are a few vector operations. The filter of a group and its count come from the same numbers, so a bar
+and its list cannot differ.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from velodrome.index.query import typed
 from velodrome.settings.names import hint
 from velodrome.stats.intervals import Interval, mean_interval, range_of
 
-Bounds = tuple[float | None, float | None]  # from the first, up to the second
+Bounds = tuple[float | None, float | None]  # from the first (included) up to the second
 
 LEVEL = 0.95
 SCORED = "-reward:none"
-ONE_BY_ONE = ("key", "task", "error", "boundary", "state")  # texts that are no groups of scored rollouts
-_FEW = 12  # with at most this many different numbers, each is a group
+ONE_BY_ONE = ("key", "task", "error", "boundary", "state")  # texts that are not grouped
+_FEW = 12  # up to this many distinct numbers, each is a group
 _LATEST_S = 1e11
 _FIRST_WIDTH_S = 0.125
-_MOST_STRETCHES, _FEW_A_STRETCH = 60, 20  # of time: fewer rollouts in one say more about chance
+_MOST_STRETCHES, _FEW_PER_STRETCH = 60, 20  # of time: the mean of fewer rollouts is mostly noise
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _MOST_GROUPS = 12  # of a field
 _LONGEST_VALUE = 120  # of a text that is a group
@@ -38,25 +38,25 @@ _LONGEST_VALUE = 120  # of a text that is a group
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rollouts that belong together: `where` lists them. `value` is what they share, or between which bounds it is."""
+    """A group of rollouts; `where` lists them. `value` is their common value, or its bounds."""
 
     value: Any
     where: str
     count: int
     mean: float | None = None  # of their rewards
-    error: float | None = None  # of that mean, if rollouts had nothing to do with each other
+    error: float | None = None  # standard error of that mean, if rollouts are independent
 
 
 @dataclass(frozen=True, slots=True)
 class RewardSummary:
-    """The rewards of some rollouts: their mean, the interval of it, and the mean if every task counts alike."""
+    """The rewards of some rollouts: their mean with its interval, and the mean with every task weighed alike."""
 
     count: int = 0
     tasks: int = 0
     mean: float | None = None
     mean_of_tasks: float | None = None
     interval: Interval | None = None
-    between: Interval = (0.0, 1.0)  # the least and the most
+    between: Interval = (0.0, 1.0)  # minimum and maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +66,28 @@ class RewardPictures:
     rewards: list[Group]
     course: list[Group]
     summary: RewardSummary
-    attempts: list[tuple[int, int, int]] = field(default_factory=list)  # tries, passed, how many tasks
+    attempts: list[tuple[int, int, int]] = field(default_factory=list)  # tries, passed, number of tasks
     keyless: int = 0  # scored rollouts that belong to no task
 
 
 def named(name: str) -> str:
-    """The name of a field as a filter has it."""
+    """The name of a field as in a filter."""
     return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
 
 
 def quoted(text: str) -> str:
-    """A text as a filter has it."""
+    """A text as in a filter."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return typed(f'"{escaped}"')
 
 
 def plain(number: float) -> str:
-    """A number as a filter has it, exactly."""
+    """A number as in a filter, exactly."""
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(float(number))
 
 
 def within(name: str, bounds: Bounds) -> str:
-    """The term of a filter for numbers from the first bound up to the second."""
+    """The filter for numbers from the first bound (included) up to the second."""
     low, high = bounds
     if low is None:
         return f"-{named(name)}:none" if high is None else f"{named(name)}<{plain(high)}"
@@ -99,7 +99,7 @@ def within(name: str, bounds: Bounds) -> str:
 def cut(name: str, column: Column, *, most: int = 8) -> tuple[list[tuple[Any, str]], Column]:
     """Parts of a column: the value or the bounds of each with its filter, and the part of every row (-1: none).
 
-    A few different numbers are parts of their own; many are cut where about as many rollouts are on each side.
+    Each of a few distinct numbers is a part; many numbers are cut at quantiles.
     """
     known = ~np.isnan(column)
     values = column[known]
@@ -113,8 +113,8 @@ def cut(name: str, column: Column, *, most: int = 8) -> tuple[list[tuple[Any, st
         return [(each, f"{named(name)}={plain(each)}") for each in distinct.tolist()], places
     edges = np.unique([_rounded(each) for each in np.quantile(values, np.arange(1, most) / most).tolist()])
     edges = edges[(edges > values.min()) & (edges <= values.max())]
-    filled = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1) > 0
-    edges = edges[filled[1:]]  # no part is empty
+    nonempty = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1) > 0
+    edges = edges[nonempty[1:]]
     places[known] = np.searchsorted(edges, values, side="right")
     ends: list[float | None] = [None, *edges.tolist(), None]
     bounds = list(pairwise(ends))
@@ -122,15 +122,15 @@ def cut(name: str, column: Column, *, most: int = 8) -> tuple[list[tuple[Any, st
 
 
 def _rounded(number: float) -> float:
-    """To two digits."""
+    """Rounded to two significant digits."""
     return float(f"{number:.2g}")
 
 
 def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column, only: str = "") -> list[Group]:
     """The groups of a column that was cut, with the rewards of each."""
     reward = columns["reward"]
-    inside = places >= 0
-    at, rewards = places[inside], reward[inside]
+    grouped = places >= 0
+    at, rewards = places[grouped], reward[grouped]
     known = ~np.isnan(rewards)
     counts = np.bincount(at, minlength=len(parts))
     scored = np.bincount(at[known], minlength=len(parts))
@@ -149,7 +149,7 @@ def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column
 def over_time(
     columns: Columns, allowed: Mask, only: str, most: int
 ) -> tuple[list[tuple[tuple[float, float], str]], Column]:
-    """Stretches of time in which these finished, and the stretch of every row (-1: none). Quiet times have none."""
+    """Stretches of time in which these rollouts finished, and the stretch of every row (-1: none)."""
     finished = columns["finished_at"]
     chosen = allowed & (finished >= 0) & (finished < _LATEST_S)
     places = np.full(len(finished), -1, np.int64)
@@ -175,31 +175,31 @@ def summary_of(columns: Columns, allowed: Mask) -> RewardSummary:
     values = np.bincount(tasks, rewards)[tried] / weights[tried]
     low, high = float(rewards.min()), float(rewards.max())
     share_of = (low, high) if low < high and bool(((rewards == low) | (rewards == high)).all()) else None
-    if low == high and low in (0.0, 1.0):  # it could have been the other
+    if low == high and low in (0.0, 1.0):  # a share of 0 or 1
         share_of = (0.0, 1.0)
-    # As `velo metrics` has it: a task is one observation.
+    # As in `velo metrics`, a task is one observation.
     interval = mean_interval(
         values.tolist(), weights[tried].tolist(), LEVEL, share_of=share_of, within=range_of(low, high)
     )
-    keyed = np.zeros(len(weights), bool)  # a rollout without a key has a task that metrics and comparisons leave out
+    keyed = np.zeros(len(weights), bool)  # metrics and comparisons leave out rollouts without a key
     keyed[tasks[~np.isnan(columns["repeat"][allowed])]] = True
-    own = values[keyed[tried]]
-    mean_of_tasks = float(own.mean()) if len(own) else None
-    return RewardSummary(len(rewards), len(own), float(rewards.mean()), mean_of_tasks, interval, (low, high))
+    task_means = values[keyed[tried]]
+    mean_of_tasks = float(task_means.mean()) if len(task_means) else None
+    return RewardSummary(len(rewards), len(task_means), float(rewards.mean()), mean_of_tasks, interval, (low, high))
 
 
 @dataclass(frozen=True, slots=True)
 class FieldGroup:
-    """The scored rollouts with one value of a field, or with all others (the value None)."""
+    """The scored rollouts with one value of a field, or with any other value (`value` is None)."""
 
     value: Any
     where: str
     rewards: RewardSummary
-    others: int = 0  # how many values those are; 0: they have none
+    others: int = 0  # the number of other values; 0: without a value
 
 
 def by_field(columns: Columns, name: str) -> list[FieldGroup]:
-    """The rewards by a field. Of a text the most frequent values, then all others as one group."""
+    """The rewards by a field. For a text, the most frequent values, then one group for all others."""
     scored, names = ~np.isnan(columns["reward"]), columns.names
     if name not in (*names.texts, *names.numbers):
         raise InputError(f'by: no field "{name:.60}"{hint(name, [*names.texts, *names.numbers])}')
@@ -215,23 +215,27 @@ def by_field(columns: Columns, name: str) -> list[FieldGroup]:
 
 
 def _by_text(columns: Columns, name: str, scored: Mask) -> list[tuple[str | None, str, Mask, int]]:
-    counts, having = _values(columns, name, scored)
+    """For each group: its value, its filter, its entries, and the number of values in the group of others."""
+    counts, with_value = _values(columns, name, scored)
     order = sorted((text for text in counts if counts[text]), key=lambda text: (-counts[text], text))
-    apart = [text for text in order if len(text) <= _LONGEST_VALUE][:_MOST_GROUPS]
+    grouped = [text for text in order if len(text) <= _LONGEST_VALUE][:_MOST_GROUPS]
     groups: list[tuple[str | None, str, Mask, int]] = []
     rest = scored.copy()
-    for text in apart:
-        mask = scored & having(text)
+    for text in grouped:
+        mask = scored & with_value(text)
         groups.append((text, f"{named(name)}={quoted(text)}", mask, 0))
         rest &= ~mask
     if rest.any():
-        where = " ".join(f"-{named(name)}={quoted(text)}" for text in apart)
-        groups.append((None, where, rest, len(order) - len(apart)))
+        where = " ".join(f"-{named(name)}={quoted(text)}" for text in grouped)
+        groups.append((None, where, rest, len(order) - len(grouped)))
     return groups
 
 
 def _values(columns: Columns, name: str, scored: Mask) -> tuple[dict[str, int], Callable[[str], Mask]]:
-    """How many of these entries have which value of a text, and which entries have it; one may have several."""
+    """The counts of the values of a text among these entries, and a function: value -> its entries.
+
+    An entry may have several values.
+    """
     outside = columns.outside_texts(name)
     if outside is not None:
         counts = {text: int(scored[columns.positions(numbers)].sum()) for text, numbers in outside.items()}
@@ -243,8 +247,8 @@ def _values(columns: Columns, name: str, scored: Mask) -> tuple[dict[str, int], 
     codes = np.where(codes < 0, len(values), codes)
     sums = np.bincount(codes[scored], minlength=len(values) + 1).tolist()
     counts = Counter[str]()
-    for texts, many in zip(values, sums, strict=False):
-        counts.update({text: many for text in texts if text})
+    for texts, count in zip(values, sums, strict=False):
+        counts.update({text: count for text in texts if text})
     return counts, lambda text: np.array([*(text in each for each in values), False])[codes]
 
 
@@ -258,15 +262,15 @@ def most_frequent(columns: Columns, name: str) -> list[str]:
 
 
 def few_values(columns: Columns, name: str) -> int:
-    """How many values a text has; 0 if there are too many to be groups."""
+    """The number of values of a text; 0 if there are too many for groups."""
     return len(most_frequent(columns, name))
 
 
 def reward_pictures(columns: Columns) -> RewardPictures:
-    """Everything about rewards."""
+    """The data of all charts of rewards."""
     reward = columns["reward"]
     scored = ~np.isnan(reward)
-    most = min(max(int(scored.sum()) // _FEW_A_STRETCH, 8), _MOST_STRETCHES)
+    most = min(max(int(scored.sum()) // _FEW_PER_STRETCH, 8), _MOST_STRETCHES)
     parts, places = cut("reward", reward, most=10)
     stretches, when = over_time(columns, scored, SCORED, most)
     return RewardPictures(
@@ -279,10 +283,10 @@ def reward_pictures(columns: Columns) -> RewardPictures:
 
 
 def _attempts(columns: Columns, scored: Mask) -> list[tuple[int, int, int]]:
-    """How many tasks were tried so often and passed so often. A rollout without a key belongs to no task."""
+    """Tuples (tries, passes, number of such tasks). Rollouts without a key are left out."""
     chosen = scored & ~np.isnan(columns["repeat"])
     tasks, rewards = columns["task"][chosen], columns["reward"][chosen]
     tries = np.bincount(tasks)
     passed = np.bincount(tasks, rewards >= PASS_REWARD).astype(np.int64)
     pairs, counts = np.unique(np.stack([tries, passed], 1)[tries > 0], axis=0, return_counts=True)
-    return [(n, right, many) for (n, right), many in zip(pairs.tolist(), counts.tolist(), strict=True)]
+    return [(n, passes, count) for (n, passes), count in zip(pairs.tolist(), counts.tolist(), strict=True)]
