@@ -1,7 +1,7 @@
-"""`meta.timing`: where the time of one rollout went, and what surrounded it.
+"""`meta.timing`: where the time of one rollout went, and the load around it.
 
-The parts and `other_s` add up to `total_s`. A wait for a slot, a wait for a connection and a back-off are parts of
-their own: they are taken out of the part they happened in.
+The parts and `other_s` add up to `total_s`. A wait for a slot, a wait for a connection and a back-off are separate
+parts: they are subtracted from the part they happened in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FAMILIES = {"tool": "tools_s", "limit": "queue_s", "endpoint": "model_s"}  # `t
 
 
 def account(spans: Span, around: Json | None) -> Json:
-    """`meta.timing`: the parts of the time, and what surrounded the rollout (`around`)."""
+    """`meta.timing`: the parts of the time, and the load around the rollout (`around`)."""
     result = timing(spans)
     if around is not None:
         result.update(around)
@@ -30,11 +30,11 @@ def account(spans: Span, around: Json | None) -> Json:
 
 def timing(spans: Span) -> Json:
     """The parts of one rollout's time, in seconds, and the tree they come from; docs/rollouts.md#timing names them."""
-    _, _, total, own, tree = as_node(spans, spans.start)
+    _, _, total, root_counts, tree = as_node(spans, spans.start)
     result: Json = _NONE.copy()
     counts = {"model_calls": 0}
-    if own:
-        _count(own, counts)
+    if root_counts:
+        _count(root_counts, counts)
     _charge(tree, result, counts)
     other = total - sum(result.values())
     for name, length in result.items():
@@ -48,34 +48,33 @@ def timing(spans: Span) -> Json:
 
 def _charge(tree: list[Node], parts: dict[str, int], counts: dict[str, int]) -> None:
     """Charge spans to their parts; time in another process (`@server`) is charged as if it were here."""
-    for name, _, length, own, children in tree:
-        if own:
-            _count(own, counts)
+    for name, _, length, span_counts, children in tree:
+        if span_counts:
+            _count(span_counts, counts)
         if name == "model":
-            counts["model_calls"] += int(own.get("folded", 1)) if own else 1
+            counts["model_calls"] += int(span_counts.get("folded", 1)) if span_counts else 1
         elif name[0] == "@":
             _charge(children, parts, counts)
             continue
         if children:
             _count_below(children, counts)
-            for wait, lasted in waits_below(name, children).items():
-                length -= lasted
-                parts[_FIELDS[wait]] = parts.get(_FIELDS[wait], 0) + lasted
-        if name != "other":  # what is left is that anyway
+            for wait, wait_length in waits_below(name, children).items():
+                length -= wait_length
+                parts[_FIELDS[wait]] = parts.get(_FIELDS[wait], 0) + wait_length
+        if name != "other":  # the rest of the total
             field = _FIELDS.get(name) or _FAMILIES.get(name.partition(":")[0]) or f"{name}_s"
             parts[field] = parts.get(field, 0) + length
 
 
 def _count_below(children: list[Node], counts: dict[str, int]) -> None:
-    for _, _, _, own, below in children:
-        if own:
-            _count(own, counts)
-        if below:
-            _count_below(below, counts)
+    for _, _, _, span_counts, grandchildren in children:
+        if span_counts:
+            _count(span_counts, counts)
+        if grandchildren:
+            _count_below(grandchildren, counts)
 
 
-def _count(own: dict[str, float], counts: dict[str, int]) -> None:
-    if "retries" in own:
-        counts["retries"] = counts.get("retries", 0) + int(own["retries"])
-    if "rate_limited" in own:
-        counts["rate_limited"] = counts.get("rate_limited", 0) + int(own["rate_limited"])
+def _count(span_counts: dict[str, float], counts: dict[str, int]) -> None:
+    for name in ("retries", "rate_limited"):
+        if name in span_counts:
+            counts[name] = counts.get(name, 0) + int(span_counts[name])

@@ -1,4 +1,4 @@
-"""The agents that run the tasks, of a configuration or made in Python, and their recipes for the run file."""
+"""The agents that run the tasks, from a configuration or from Python, and their recipes for the run file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Json = dict[str, Any]
 
 
 class ConfiguredAgents:
-    """The agents of a configuration, made when they are needed, or running as servers.
+    """The agents of a configuration, created on first use, or running as servers.
 
-    `default` is the agent when nobody names one; `sole` is one that runs whatever a row names, because it is live.
-    `config` and `note` (where they are, for the user) have no secrets.
+    `default` is the agent of rows that name none. `sole`, of live agents, runs all rows.
+    `config` and `note` (where the agents run, for the user) contain no secrets.
     """
 
     def __init__(self, config: Config, servers: Servers | None = None, live: Mapping[str, Any] | None = None) -> None:
@@ -48,10 +48,10 @@ class ConfiguredAgents:
         self._components.link = lambda name, model: recorded(model, self._identity(name))
 
     def refuse_servers(self, names: Iterable[str], setting: str, *, scoring: bool = False) -> None:
-        """Raise if an agent or an environment with a model is a server; for scoring, only environments count."""
+        """Raise if an agent or an environment that calls a model is a server; for scoring, only environments count."""
         names = self._environments_of(names) if scoring else names
         for name, instance in self._components.family(names).items():
-            kinds = {self._config.instances[there].kind for there in instance.references().values()}
+            kinds = {self._config.instances[reference].kind for reference in instance.references().values()}
             calls_model = instance.kind == AGENTS or (instance.kind != MODELS and MODELS in kinds)
             if calls_model and self._components.is_elsewhere(instance):
                 raise InputError(
@@ -60,13 +60,13 @@ class ConfiguredAgents:
                 )
 
     def _identity(self, name: str) -> list[Any]:
-        """What decides a model's answers. Of a model that is a server only its address is known."""
+        """What decides a model's answers. For a model that is a server this is only its address."""
         family = self._components.family([name])
         urls = [instance.settings.get("url") for instance in family.values()]
         return [*instance_recipes(family, self._components.sources).values(), *urls]
 
     def connect(self, names: Iterable[str]) -> dict[str, Agent]:
-        """The live agents of these names, if all their settings are known."""
+        """The live agents with these names, after a check of their settings."""
         self._components.check(names)
         return {name: self._components.agent(name) for name in sorted(names)}
 
@@ -75,12 +75,12 @@ class ConfiguredAgents:
         return {name: self._components.resources_of(name) for name in sorted(names)}
 
     def environment_folder(self, name: str) -> Path | None:
-        """The folder of the file that its block names; a block with a url names none."""
+        """The folder of the environment's code; None if its block has a url."""
         block = self._config.instances[self._config.instances[name].environment() or name]
         return None if "url" in block.settings else entry_file(block, Path.cwd()).parent
 
     def recipe(self, names: Iterable[str], *, scoring: bool = False) -> Json:
-        """The blocks of the agents and of all they refer to; for scoring, of the environments only."""
+        """The blocks of the agents and of everything they refer to; for scoring, only of the environments."""
         names = self._environments_of(names) if scoring else names
         return instance_recipes(self._components.family(names), self._components.sources)
 
@@ -93,7 +93,7 @@ class ConfiguredAgents:
 
 
 class LiveAgents:
-    """One agent, or one environment to score with, that the caller made and keeps."""
+    """One agent, or one environment to score with, that the caller created and owns."""
 
     def __init__(self, agent: Agent | None, environment: Resources | None = None, *, name: str | None = None) -> None:
         live = agent if agent is not None else environment
@@ -132,7 +132,7 @@ class LiveAgents:
         return dict.fromkeys(names, environment)
 
     def environment_folder(self, name: str) -> Path | None:
-        """The folder of its class."""
+        """The folder of the environment's class."""
         owner = type(self.environments([name])[name])
         file = getattr(sys.modules.get(owner.__module__), "__file__", None)
         return None if file is None else Path(file).parent
@@ -151,36 +151,36 @@ class LiveAgents:
 Agents = ConfiguredAgents | LiveAgents
 
 
-def _attribute(thing: Any, *names: str) -> Any:
-    return next((value for name in names if (value := getattr(thing, name, None)) is not None), None)
+def _attribute(owner: Any, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(owner, name, None)) is not None), None)
 
 
 def recorded_live(model: Any) -> RecordedModel:
-    """A live model, recorded by what decides its answers."""
+    """A live model that is recorded under its class, settings and source."""
     recipes: Json = {}
     _describe(model, "", recipes)
     return recorded(model, recipes)
 
 
-def _describe(thing: Any, name: str, recipes: Json) -> None:
-    """Add a component, and those in its settings under `name.setting`."""
-    while hasattr(thing, "__wrapped__"):
-        thing = thing.__wrapped__
-    kind = getattr(thing, "__func__", thing) if inspect.isroutine(thing) else type(thing)
+def _describe(part: Any, name: str, recipes: Json) -> None:
+    """Add the recipe of a component, and of the components in its settings under `name.setting`."""
+    while hasattr(part, "__wrapped__"):
+        part = part.__wrapped__
+    kind = getattr(part, "__func__", part) if inspect.isroutine(part) else type(part)
     recipe: Json = {"class": f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}", "settings": {}}
     recipes[name] = recipe
     source = code_digest(kind)
     if source is not None:
         recipe["source"] = source
-    if not isinstance(thing, Component):
+    if not isinstance(part, Component):
         return
-    for setting in settings_of(type(thing)).model_fields:
-        value = getattr(thing, setting)
+    for setting in settings_of(type(part)).model_fields:
+        value = getattr(part, setting)
         if _is_part(value):
             _describe(value, f"{name}.{setting}", recipes)
         elif value is not None:
             recipe["settings"][setting] = value
-    recipe["settings"] = settings_recipe({**recipe["settings"], **thing.undeclared})
+    recipe["settings"] = settings_recipe({**recipe["settings"], **part.undeclared})
 
 
 def _is_part(value: Any) -> bool:

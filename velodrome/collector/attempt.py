@@ -1,4 +1,4 @@
-"""One attempt at one rollout: the agent runs, and what it returns is a line for the rollouts file, or a failure."""
+"""One attempt at one rollout: run the agent, and turn its result into a line of the rollouts file or a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST_REQUEST = 256_000  # bytes; a task can fail many times
 
 @dataclass(slots=True)
 class Kept:
-    """The line of a rollout, what readings need of it, and how long it took to encode."""
+    """The line of a rollout, its facts for the readings, and the time to encode it."""
 
     line: bytes
     facts: RowFacts
@@ -44,9 +44,9 @@ class Failed:
     """A row of the failures file, without the number of the attempt."""
 
     row: Json
-    away: Away | None = None  # the server that could not be reached, if that is why it failed
-    refused: bool = False  # by a server that would refuse any other rollout, too, if that is why it failed
-    traceback: str = ""  # of a failure in foreign code, where somebody wants to see it
+    away: Away | None = None  # the unreachable server that caused the failure
+    refused: bool = False  # a server refused a call, and would refuse any other, too
+    traceback: str = ""  # of a failure in foreign code, with -v
 
 
 @dataclass(slots=True)
@@ -69,10 +69,10 @@ async def attempt(
     recording: Callable[[str], Any] | None = None,
     raising: bool = False,
 ) -> Attempt:
-    """Run the job once. Only a fault of ours raises, unless `raising` is set: then a failure does, too.
+    """Run the job once. Failures are returned; with `raising` they are raised. Any other exception is a bug.
 
-    `recorded` asks servers for their spans, and writes the header that calls carried into the row: for a trace.
-    `recording` makes what records the model calls of the rollout with a key.
+    `recorded` requests the spans of servers, and writes the trace header of the calls into the row.
+    `recording` returns the recording of a rollout's model calls, by the key of the rollout.
     """
     meta, spans = meta_of(job), root("rollout")
     context = RolloutContext(seed=rollout_seed(job.seed, job.key), sampled=recorded)
@@ -87,8 +87,8 @@ async def attempt(
             with blame(AgentError, job.agent), uncancelled(job.agent):
                 result = await agent.run(job.task, verify=verify)
         timing = account(spans, around)
-        whole = {**meta, "finished_at": round(time.time(), 6), "timing": timing}
-        kept = encoded(row_of(job, result, whole, verify))
+        row_meta = {**meta, "finished_at": round(time.time(), 6), "timing": timing}
+        kept = encode_row(row_of(job, result, row_meta, verify))
         return Attempt(job, kept, timing, kept.facts.total_tokens or 0)
     except RolloutError as error:
         if raising:
@@ -97,7 +97,7 @@ async def attempt(
 
 
 def failed_attempt(job: Job, error: RolloutError, meta: Json, timing: Json, spans: Span) -> Attempt:
-    """A failed attempt. Its tokens count, since they were paid for."""
+    """A failed attempt. Its tokens count, because they cost money."""
     return Attempt(job, failed(error, meta, timing, job.task), timing, int(spans.count("tokens")))
 
 
@@ -114,7 +114,7 @@ def meta_of(job: Job) -> Json:
 
 
 class uncancelled:
-    """Turns `SystemExit`, and a cancellation that nobody requested, into a failure of the rollout.
+    """Turns `SystemExit`, and a cancellation by foreign code, into a failure of the rollout.
 
     Ctrl-C and a cancellation of this task pass.
     """
@@ -151,20 +151,20 @@ def row_of(job: Job, result: Json, meta: Json, verify: bool) -> Json:
     return row
 
 
-def encoded(row: Json) -> Kept:
-    """The row as a line."""
-    begun = time.perf_counter()
+def encode_row(row: Json) -> Kept:
+    """Encode the row as a line. A row that is not JSON, or too long, is a failure."""
+    started = time.perf_counter()
     try:
         line = rollout.encode(row)
     except TypeError as error:
-        raise unwritable(row, error) from error
+        raise encoding_error(row, error) from error
     if len(line) > MAX_LINE_BYTES:
         raise AgentError(f"the rollout takes {len(line)} bytes; a line has at most {MAX_LINE_BYTES}")
-    return Kept(line, RowFacts(row, size=len(line)), time.perf_counter() - begun)
+    return Kept(line, RowFacts(row, size=len(line)), time.perf_counter() - started)
 
 
-def unwritable(row: Json, error: TypeError) -> RolloutError:
-    """The error of a row that is not JSON: the model's if its conversation is not, else the verifier's."""
+def encoding_error(row: Json, error: TypeError) -> RolloutError:
+    """The error for a row that is not JSON: of the model if its conversation is not JSON, else of the verifier."""
     try:
         rollout.encode({name: row[name] for name in ("output", "response", "usage")})
     except TypeError:
@@ -173,7 +173,7 @@ def unwritable(row: Json, error: TypeError) -> RolloutError:
 
 
 def check_reward(reward: Any) -> None:
-    """A reward is a finite number; anything else is the verifier's fault, not a zero."""
+    """Check that the reward is a finite number. Anything else is a failure of the verifier, not a zero."""
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise VerifyError(f"the reward is not a number but {reward!r:.100}")
     if not is_bounded(reward):
@@ -181,7 +181,7 @@ def check_reward(reward: Any) -> None:
 
 
 def check_numbers(score: Json) -> None:
-    """The numbers of a score are averaged, so each is finite and within bounds."""
+    """Check that each number of a score is finite and within bounds, because scores are averaged."""
     for name, value in score.items():
         if isinstance(value, int | float) and not is_bounded(value):
             raise VerifyError(f'"{name}" is {value!r:.40}, not a number up to {MAX_NUMBER:g}')
@@ -204,12 +204,12 @@ def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
         "partial": partial(error),
         **request_of(task),
     }
-    refused = error.refused and error.boundary != "tool"  # what a tool asks for is the model's choice
+    refused = error.refused and error.boundary != "tool"  # the model chooses what a tool requests
     return Failed(row, error.away, refused, lines.encode(errors="backslashreplace").decode())
 
 
 def request_of(task: Json) -> Json:
-    """The request of the task, so that a failure can be read alone; nothing if it is huge or not JSON."""
+    """The request of the task, for the failure's row; empty if it is huge or not JSON."""
     request = {name: task[name] for name in ("responses_create_params",) if name in task}
     try:
         return request if len(rollout.encode(request)) <= _LONGEST_REQUEST else {}
@@ -218,7 +218,7 @@ def request_of(task: Json) -> Json:
 
 
 def partial(error: RolloutError) -> list[Json]:
-    """The conversation up to the error; nothing if it cannot be written, which must not hide the error."""
+    """The conversation up to the error; empty if it cannot be encoded, because that must not hide the error."""
     try:
         messages = conversation.messages(error.partial or [])
         size = len(rollout.encode({"partial": messages}))

@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Surface:
-    """What a run shows, and what can end it: notes, a progress bar, metrics, a stop."""
+    """How a run reports to the user, and what can stop it."""
 
     say: Callable[[str], None] = lambda line: None
     progress: bool = False
     exposed: Exposed | None = None  # to Prometheus
-    traced: bool = False  # servers are asked for their spans, and rows say their trace
+    traced: bool = False  # request the spans of servers, and write each row's trace
     stop: Stop | None = None
     command: str | None = None  # for the run file
 
@@ -65,7 +65,7 @@ async def collect(
     tasks: Iterable[Any] | AsyncIterable[Any] | None = None,
     surface: Surface = QUIET,
 ) -> Run:
-    """Make every rollout that is requested and not in the output yet. Without `tasks` they are read from `input`."""
+    """Run every requested rollout that is not in the output yet. Without `tasks`, read them from `input`."""
     recording = make_recording(settings.model_cache, settings.model_cache_mode, agents.secrets)
     try:
         earlier = read_earlier(None if settings.overwrite else settings.output)
@@ -98,7 +98,7 @@ async def conduct(
     earlier: Earlier,
     surface: Surface,
 ) -> Run:
-    """Run the jobs into the output, and write the files beside it. No file is made before jobs can run."""
+    """Run the jobs, write the output and the files beside it. No file is created before jobs can run."""
     say, scoring = surface.say, isinstance(settings, VerifySettings)
     for name in (REQUESTS, TOKENS):
         if getattr(settings, name) is not None:
@@ -116,9 +116,9 @@ async def conduct(
             await executor.begin()
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):
-            earlier.forget()
+            earlier.free()
         name = "memory" if settings.output is None else settings.output.name
-        readings = None  # with workers the output is read at the end: meanwhile this process has enough to do
+        readings = None  # with workers the output is read at the end: this process is busy meanwhile
         if isinstance(executor, Inline) or settings.output is None:
             readings = Readings(name, by_task=plan.repeated, profiled=not scoring)
         collector.begin(sink, readings)
@@ -129,8 +129,8 @@ async def conduct(
         try:
             run = await collector.run(executor)
         except StorageError as error:
-            raise collector.refused(error) from error
-        for warning in _uncounted(collector):
+            raise collector.storage_error(error) from error
+        for warning in _token_warnings(collector):
             (say if surface.progress else log.warning)(warning)  # without a bar, notes are easily missed
         if sink.changed is None:
             run = with_readings(run, collector, agents.config)
@@ -138,9 +138,9 @@ async def conduct(
                 run.metrics["rollouts/skipped"] = run.skipped
         if sink.changed is None and settings.output is not None:
             entry.update(finished_at=round(time.time(), 3), **run.counts())
-            run = replace(run, unwritten=tuple(left_beside(settings.output, run, runfile)))
+            run = replace(run, unwritten=tuple(write_side_files(settings.output, run, runfile)))
     if sink.changed is not None:
-        raise collector.refused(ChangedError(sink.changed))
+        raise collector.storage_error(ChangedError(sink.changed))
     return run
 
 
@@ -151,8 +151,8 @@ def _already_there(settings: SharedSettings, plan: Plan) -> str:
     return f"{settings.output}: {plan.kept} of {plan.rollouts} rollouts are there already; {rest}"
 
 
-def _uncounted(collector: Collector) -> Iterator[str]:
-    """What a limit on tokens could not do because the model reports none."""
+def _token_warnings(collector: Collector) -> Iterator[str]:
+    """Warnings that limits on tokens had no effect, because the model reports no token counts."""
     settings = collector.settings
     if collector.counts.tokens or not collector.counts.kept:
         return
@@ -163,7 +163,7 @@ def _uncounted(collector: Collector) -> Iterator[str]:
 
 
 def _inputs(settings: SharedSettings, plan: Plan, command: str | None) -> Json:
-    """What the run file says of the input."""
+    """The fields of the run file about the input."""
     return {
         **({} if command is None else {"command": command}),
         "input": None if settings.input is None else str(settings.input),
@@ -174,29 +174,29 @@ def _inputs(settings: SharedSettings, plan: Plan, command: str | None) -> Json:
 
 
 def with_readings(run: Run, collector: Collector, config: Json) -> Run:
-    """The run with what its rows say. After a resume, and with workers, the whole output is read."""
+    """Add metrics, findings and profile to a run. After a resume, and with workers, read the whole output for them."""
     counts, sink, readings = collector.counts, collector.sink, collector.readings
     failed = len(counts.unresolved)
     if isinstance(sink, Sink) and (sink.size_before or readings is None):
-        readings = whole = read_output(
+        readings = output_readings = read_output(
             sink.path,
             profiled=isinstance(collector.settings, CollectSettings),
             by_task=collector.plan.repeated or not collector.plan.by_task,
             progress=bool(collector.title),
         )
-        failed = whole.failed
-        missing = sink.rows_before + counts.kept - whole.rollouts
+        failed = output_readings.failed
+        missing = sink.rows_before + counts.kept - output_readings.rollouts
         if missing > 0:
-            sink.leave(f"{sink.path}: {missing:,} of its lines were lost to another program")
-    assert readings is not None  # of what is kept in memory
+            sink.stop_writing(f"{sink.path}: {missing:,} of its lines were lost to another program")
+    assert readings is not None  # a run without an output has readings
     report = readings.report(config, run.output, failed=failed)
     if not counts.kept and not counts.failed:
         report["profile"] = None
     return replace(run, **report)
 
 
-def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:
-    """Write the files about the run. One that cannot be written is reported, and costs no other."""
+def write_side_files(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:
+    """Write the files about the run. Yields an error for each file that cannot be written."""
     writes: list[Callable[[], None]] = [runfile.save, lambda: write_json(beside(output, "metrics.json"), run.metrics)]
     if run.profile is not None:
         profile = run.profile
@@ -211,7 +211,7 @@ def left_beside(output: Path, run: Run, runfile: RunFile) -> Iterator[str]:
 def _plan(
     settings: CollectSettings, agents: Agents, tasks: Iterable[Any] | AsyncIterable[Any] | None, earlier: Earlier
 ) -> tuple[Plan, Jobs]:
-    """The plan and its jobs. A file and a list are checked whole before anything runs; others are read on the way."""
+    """The plan and its jobs. Files and lists are checked before anything runs; other iterables are read as it runs."""
     selection = TaskSelection(
         settings.limit,
         settings.repeats,
@@ -240,7 +240,7 @@ def _plan(
         source = TaskFiles(find_inputs(settings.input), settings.input)
     plan = survey(source, selection, earlier)
     if settings.only is not None:
-        plan.leave_only(settings.only, source.name)
+        plan.request_only(settings.only, source.name)
     rule = settings.stop_task_when
     if rule is None:
         return plan, Planned(jobs(source, selection, plan))

@@ -37,17 +37,17 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _MOST_REASONS = 50
-_MOST_REFUSALS = 5  # of an agent, in a row
+_MOST_REFUSALS = 5  # of one agent, in a row
 
 
 @dataclass
 class Counts:
-    """What this run has done so far. `unresolved` holds keys that failed and are not kept, from any run."""
+    """The counts of this run so far. `unresolved` holds keys that failed in any run and are not kept."""
 
     kept: int = 0
     failed: int = 0
     tokens: int = 0
-    rewards: float = 0.0  # the sum of the rewards, and of how many
+    rewards: float = 0.0  # the sum over `scored` rollouts
     scored: int = 0
     unresolved: set[str] = field(default_factory=set)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Counts:
 
 
 class Collector:
-    """One run over the jobs that are left. `begin` gives it the open output.
+    """One run over the jobs still to run. `begin` sets the open output.
 
     `say` reports to the user; without a `title` there is no progress bar.
     """
@@ -86,7 +86,7 @@ class Collector:
         self.settings = settings
         self.plan = plan
         self.jobs = jobs
-        self.around: Json = {}  # what goes on around the rollouts, for their rows
+        self.around: Json = {}  # the load around the rollouts, for their rows
         self.stop = stop
         self.exposed = exposed
         self.title = title
@@ -95,23 +95,23 @@ class Collector:
         self.budget = Budget(collecting.max_total_tokens, settings.max_failures)
         self.pace: Pace = Auto() if settings.parallel == "auto" else Fixed(settings.parallel)
         self.counts = Counts()
-        self._agents: set[str] = set()  # of which a rollout was kept
-        self._refusals: dict[str, int] = {}  # by agent, since one of its rollouts was kept
-        self._places: set[str] = set()  # of faults in the user's code that were shown
+        self._agents: set[str] = set()  # agents with a kept rollout
+        self._refusals: dict[str, int] = {}  # by agent, since its last kept rollout
+        self._places: set[str] = set()  # lines of the user's code whose failures were shown
         self._drain: asyncio.TimerHandle | None = None
         self._interrupted = False
         if isinstance(jobs, Planned):
             jobs.note = self.note
 
     def begin(self, sink: Sink | MemorySink, readings: Readings | None) -> None:
-        """The output is open. Without `readings` it is read at the end."""
+        """Set the open output. Without `readings` it is read at the end."""
         self.sink = sink
         self.readings = readings
         self._attempts = {} if self.settings.output is None else failed_keys(self.settings.output)
         self.counts.unresolved = set(self._attempts)
 
     def note(self, text: str) -> None:
-        """Report something while it runs."""
+        """Report to the user while the run is in progress."""
         self._note(text)
 
     async def run(self, executor: Executor) -> Run:
@@ -122,7 +122,7 @@ class Collector:
         self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
         self._live = LiveState(self.settings.output, self.state)
         try:
-            async with self._shown(), self._time_limit(), self._fed(), beating(self._sampled):
+            async with self._show_progress(), self._time_limit(), self._feed_tasks(), beating(self._add_sample):
                 self._stop_executor()
                 await self._receive(executor)
             self._live.end(self.stop.reason)
@@ -142,14 +142,14 @@ class Collector:
         try:
             async with aclosing(executor.run(self.jobs)) as batches:
                 async for batch in batches:
-                    self._take_all(batch)
+                    self._record_all(batch)
                     for attempt in batch:
                         self._pacing.finished(attempt, executor.in_flight + len(batch))
                     self.sink.seal()
                     self._pacing.apply()
                     self._compare_output()
         finally:
-            self._take_all(executor.finished())
+            self._record_all(executor.finished())
         self.sink.seal()
 
     def _stop_executor(self) -> None:
@@ -173,26 +173,26 @@ class Collector:
             loop = asyncio.get_running_loop()
             self._drain = loop.call_later(drain_s, self._executor.cancel)
 
-    def _take_all(self, attempts: list[Attempt]) -> None:
-        """Write every attempt that can be written. Then raise what the disk refused: one file may be full, not both."""
-        refused: StorageError | None = None
+    def _record_all(self, attempts: list[Attempt]) -> None:
+        """Write and count every attempt. An error of one file is raised last, since the other file may still work."""
+        storage_error: StorageError | None = None
         for attempt in attempts:
             try:
-                self._take(attempt)
+                self._record(attempt)
             except StorageError as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+                storage_error = storage_error or error
+        if storage_error is not None:
+            raise storage_error
 
-    def _take(self, attempt: Attempt) -> None:
+    def _record(self, attempt: Attempt) -> None:
         """Write one attempt and count it."""
         result = attempt.result
         if isinstance(result, Failed):
-            self._fail(attempt.job, result)
+            self._record_failure(attempt.job, result)
         elif self.plan.done[attempt.job.place]:
             return  # it is in the output already
         else:
-            self._keep(attempt.job, result)
+            self._record_rollout(attempt.job, result)
         counts = self.counts
         counts.tokens += attempt.tokens
         if self.exposed is not None:
@@ -211,14 +211,14 @@ class Collector:
         name, _, repeat = job.key.rpartition("/")
         return name, int(repeat), job.digest
 
-    def _keep(self, job: Job, kept: Kept) -> None:
-        begun = time.perf_counter() - kept.encode_s  # without what it waited for the loop between the two
+    def _record_rollout(self, job: Job, kept: Kept) -> None:
+        started = time.perf_counter() - kept.encode_s  # without the wait between encoding and writing
         self.sink.keep(kept.line, self._entry(job))
         self.plan.done[job.place] = KEPT
         reward = kept.facts.reward
         if isinstance(self.jobs, UndecidedJobs):
             self.jobs.decide(job.place, reward)
-        self.around["write_s"] = round(time.perf_counter() - begun, 6)
+        self.around["write_s"] = round(time.perf_counter() - started, 6)
         counts = self.counts
         counts.kept += 1
         self._refusals.pop(job.agent, None)
@@ -230,22 +230,22 @@ class Collector:
             self.readings.keep(kept.facts)
         if job.agent not in self._agents and isinstance(self.settings, CollectSettings):
             self._agents.add(job.agent)
-            self._report_tokens(kept.facts)
+            self._report_token_flaws(kept.facts)
 
-    def _report_tokens(self, first: RowFacts) -> None:
-        """Report missing token ids of an agent's first rollout: later ones will lack them, too."""
-        flaws = first.token_flaws
+    def _report_token_flaws(self, facts: RowFacts) -> None:
+        """Report missing token ids of an agent's first rollout: later rollouts will miss them, too."""
+        flaws = facts.token_flaws
         if flaws:
             report = self.note if self.title else log.warning  # without a bar, notes are easily missed
             report(
-                f"{first.key}: token ids or log-probabilities were asked for and did not come: {', '.join(flaws)}"
+                f"{facts.key}: token ids or log-probabilities were asked for and did not come: {', '.join(flaws)}"
                 " (docs/models.md#token-ids says what each server gives)"
             )
 
-    def _fail(self, job: Job, failed: Failed) -> None:
-        counts, number = self.counts, self._attempts.get(job.key, 0) + 1
-        self._attempts[job.key] = number
-        failure = {**failed.row, "attempt": number}
+    def _record_failure(self, job: Job, failed: Failed) -> None:
+        counts, attempt_number = self.counts, self._attempts.get(job.key, 0) + 1
+        self._attempts[job.key] = attempt_number
+        failure = {**failed.row, "attempt": attempt_number}
         failure |= {name: mask_text(failure[name], self._secrets) for name in ("error", "place") if name in failure}
         error: str = failure["error"]
         self.sink.fail(failure)
@@ -253,20 +253,20 @@ class Collector:
         counts.unresolved.add(job.key)
         counts.blame(failure["boundary"], error)
         if self.readings is not None:
-            self.readings.fail(failure)  # as it is written: without secrets
-        self._point_out(failure, failed.traceback)
+            self.readings.fail(failure)  # without secrets, as in the file
+        self._show_failure(failure, failed.traceback)
         if failed.refused:
             self._count_refusal(job.agent, escaped(error))
 
     def _count_refusal(self, agent: str, error: str) -> None:
-        """Stop once a server refuses whatever an agent asks; the rest would be refused, too."""
-        self._refusals[agent] = number = self._refusals.get(agent, 0) + 1
-        if number == _MOST_REFUSALS and self.stop.reason is None:
-            self.note(f"no more rollouts start: {number} in a row were refused: {error}")
+        """Stop after several refused rollouts of an agent in a row: the rest would be refused, too."""
+        self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
+        if count == _MOST_REFUSALS and self.stop.reason is None:
+            self.note(f"no more rollouts start: {count} in a row were refused: {error}")
             self.stop.request(REFUSED)
 
-    def _point_out(self, failure: Json, traceback: str) -> None:
-        """Show a fault of the user's code the first time a line of it is at fault; with -v, its traceback."""
+    def _show_failure(self, failure: Json, traceback: str) -> None:
+        """Show the first failure at each line of the user's code; with -v, its traceback."""
         place = failure.get("place")
         if place is not None and place not in self._places and len(self._places) < _MOST_REASONS:
             self._places.add(place)
@@ -275,7 +275,7 @@ class Collector:
                 log.info("%s", mask_text(escaped(traceback), self._secrets))
 
     def result(self) -> Run:
-        """The counts. Of an output that another program changed, only what is in the file counts as kept."""
+        """The counts. If another program changed the output, only rollouts that are still in it count as kept."""
         plan, counts, sink = self.plan, self.counts, self.sink
         kept = plan.kept
         if isinstance(sink, Sink) and sink.changed is not None:
@@ -288,8 +288,8 @@ class Collector:
             failed=counts.failed,
             left=left,
             stopped=self.stop.reason if left or isinstance(self.jobs, TaskStream) else None,
-            metrics={},  # the readings have them
-            reasons=dict(sorted(counts.reasons.items(), key=lambda each: -each[1])),
+            metrics={},  # added by `with_readings`
+            reasons=dict(sorted(counts.reasons.items(), key=lambda item: -item[1])),
             output=self.settings.output,
             lines=sink.lines if isinstance(sink, MemorySink) else [],
             failed_attempts=sink.failed if isinstance(sink, MemorySink) else [],
@@ -302,28 +302,28 @@ class Collector:
         limit = self.pace.limit if isinstance(self.pace, Auto) else None
         return RunState(done, self.plan.rollouts, counts.failed, self._executor.in_flight, counts.mean_reward, limit)
 
-    def account(self) -> str:
+    def summary(self) -> str:
         """The counts in one line, with the output's name."""
         return f"{self.result().summary()}  ->  {self.sink.path}"
 
-    def refused(self, error: StorageError) -> StorageError:
-        """The error that ended the run, with the counts so far: the disk, or another program that changed a file."""
+    def storage_error(self, error: StorageError) -> StorageError:
+        """Close the output, and return the error that ended the run with the counts so far."""
         self.sink.close()
         changed = self.sink.changed
         if changed is None:
             self.stop.request("the disk refused a write")
-            return StorageError(f"{error}\n{self.account()}")
+            return StorageError(f"{error}\n{self.summary()}")
         self.stop.request(CHANGED)
-        way_out = "the same command again continues with what is in the file"
-        return ChangedError(f"{changed} during the run; {way_out}\n{self.account()}")
+        hint = "the same command again continues with what is in the file"
+        return ChangedError(f"{changed} during the run; {hint}\n{self.summary()}")
 
     def _compare_output(self) -> None:
-        """Give up what is in flight once another program has changed the output: it could not be written."""
+        """Stop at once if another program has changed the output, because nothing more can be written."""
         if self.sink.changed is not None and self.stop.reason is None:
             self.stop.now = True
             self.stop.request(CHANGED)
 
-    def _sampled(self, busy: dict[str, float]) -> None:
+    def _add_sample(self, busy: dict[str, float]) -> None:
         counts = self.counts
         self.around.update(busy)
         self._live.update()
@@ -344,18 +344,18 @@ class Collector:
             self.exposed.sampled(sample, counts.mean_reward)
 
     @asynccontextmanager
-    async def _shown(self) -> AsyncIterator[None]:
+    async def _show_progress(self) -> AsyncIterator[None]:
         """Show the progress while the block runs."""
         if not self.title:
             yield
             return
-        say = self._note
-        async with showing(self.title, self.state) as shown:
-            self._note = shown.note
+        note = self._note
+        async with showing(self.title, self.state) as progress:
+            self._note = progress.note
             try:
                 yield
             finally:
-                self._note = say
+                self._note = note
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
@@ -371,8 +371,8 @@ class Collector:
             alarm.cancel()
 
     @asynccontextmanager
-    async def _fed(self) -> AsyncIterator[None]:
-        """Read an asynchronous source of tasks meanwhile. Its error ends the run, after the rollouts in flight."""
+    async def _feed_tasks(self) -> AsyncIterator[None]:
+        """Read an asynchronous source of tasks while the block runs. Its error is raised after rollouts in flight."""
         if not isinstance(self.jobs, TaskStream):
             yield
             return

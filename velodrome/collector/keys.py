@@ -24,19 +24,19 @@ from velodrome.records.rollout import beside, key_in, meta_in
 from velodrome.records.rows import Notes
 from velodrome.records.task import hashed
 
-Entry = tuple[str, int, str | None]  # a task's name, the repeat, the digest of its content if there is one
+Entry = tuple[str, int, str | None]  # task name, repeat, content digest if known
 
 _HEADER = struct.Struct("<24sqqq")  # the kind of file, the output's size and time, the number of rows
 _KINDS = {True: b"velodrome keys 3 by task", False: b"velodrome keys 3 by key "}
 _ROW = struct.Struct("<QQq")  # name, digest, repeat (-1: none)
 
 
-def content_number(content: str | None) -> int:
-    """A digest as 64 bits; 0 for none."""
+def digest_bits(digest: str | None) -> int:
+    """A digest as a 64-bit number; 0 without a digest."""
     try:
-        return int(content or "0", 16) & (2**64 - 1)
+        return int(digest or "0", 16) & (2**64 - 1)
     except ValueError:
-        return hashed(content or "")
+        return hashed(digest or "")
 
 
 def entry_of(line: bytes) -> Entry | None:
@@ -45,25 +45,25 @@ def entry_of(line: bytes) -> Entry | None:
     if meta is None:
         return None
     name, _, repeat = meta["key"].rpartition("/")
-    content = meta.get("task_digest")
-    number = int(repeat) if repeat.isdecimal() and len(repeat) < 10 else -1
-    return name, number, content if isinstance(content, str) else None
+    digest = meta.get("task_digest")
+    rollout_index = int(repeat) if repeat.isdecimal() and len(repeat) < 10 else -1
+    return name, rollout_index, digest if isinstance(digest, str) else None
 
 
-def has_other(rollouts: list[tuple[int, int]], content: str) -> bool:
-    """Whether one of these rollouts was made from other content. One without a digest counts as equal."""
-    own = int(content, 16) if rollouts else 0
-    return any(digest not in (0, own) for digest, _ in rollouts)
+def has_other(rollouts: list[tuple[int, int]], content_digest: str) -> bool:
+    """Whether a rollout has different content. A rollout without a digest counts as equal."""
+    own_digest = int(content_digest, 16) if rollouts else 0
+    return any(digest not in (0, own_digest) for digest, _ in rollouts)
 
 
 def _row(entry: Entry) -> bytes:
-    name, repeat, content = entry
-    return _ROW.pack(hashed(name), content_number(content), repeat)
+    name, repeat, digest = entry
+    return _ROW.pack(hashed(name), digest_bits(digest), repeat)
 
 
 @dataclass
 class Earlier:
-    """The rollouts that an output has before a run. `notes` are about lines that are not rollouts."""
+    """The rollouts in an output before a run. `notes` are about lines that are not rollouts."""
 
     output: Path | None = None
     size: int = 0
@@ -94,58 +94,58 @@ class Earlier:
         names = np.frombuffer(self._sorted[0], "<u8")
         return bool((names[1:] == names[:-1]).any())
 
-    def rollouts(self, name: int) -> list[tuple[int, int]]:
-        """Digest and repeat of every rollout of the task whose name has this hash."""
+    def rollouts(self, name_hash: int) -> list[tuple[int, int]]:
+        """Digest and repeat of every rollout of a task, by the hash of its name."""
         result: list[tuple[int, int]] = []
         if self.rows:
             names, digests, repeats = self._sorted
-            at = bisect_left(names, name)
-            while at < len(names) and names[at] == name:
-                result.append((digests[at], repeats[at]))
-                at += 1
+            index = bisect_left(names, name_hash)
+            while index < len(names) and names[index] == name_hash:
+                result.append((digests[index], repeats[index]))
+                index += 1
         return result
 
-    def forget(self) -> None:
+    def free(self) -> None:
         """Free the memory, once the plan is complete."""
         self.records, self.rows = b"", 0
         self.__dict__.pop("_sorted", None)
 
     def lost(self, lost: LostLine) -> None:
-        """Note what cannot be read. A torn last line is left to the writer, which cuts it."""
+        """Note an unreadable line. The writer cuts a torn last line, so that is not noted."""
         if lost.damaged:
             self.notes.add(f"{self.output}: {lost.reason}; the rollouts there count as not run")
         elif not lost.torn:
-            self.left_alone(lost.number, lost.reason)
+            self.note_other_line(lost.number, lost.reason)
 
-    def left_alone(self, number: int, reason: str) -> None:
+    def note_other_line(self, line_number: int, reason: str) -> None:
         """Note a line that is not a rollout."""
-        self.notes.add(f"{self.output}:{number}: {reason}; it is left alone and counts as not run")
+        self.notes.add(f"{self.output}:{line_number}: {reason}; it is left alone and counts as not run")
 
 
 def read_earlier(
     output: Path | None, read: Callable[[bytes], Entry | None] = entry_of, *, by_task: bool = True
 ) -> Earlier:
-    """The rollouts of an output: from its keys file if that fits, else from its lines."""
+    """The rollouts of an output, from its keys file if that is up to date, else from its lines."""
     earlier = Earlier(output)
     if output is None or not output.exists():
         return earlier
     earlier.size = output.stat().st_size
-    records = _saved(output, by_task)
+    records = _read_key_file(output, by_task)
     if records is None:
         rows = []
-        for number, line in read_lines(output, lost=earlier.lost):
+        for line_number, line in read_lines(output, lost=earlier.lost):
             entry = read(line)
             if entry is not None:
                 rows.append(_row(entry))
-            elif line.endswith(b"\n"):  # else it may be torn: the writer looks at that one
-                earlier.left_alone(number, "not a rollout")
+            elif line.endswith(b"\n"):  # without a line end it may be torn: the writer checks that
+                earlier.note_other_line(line_number, "not a rollout")
         records = b"".join(rows)
     earlier.records, earlier.rows = records, len(records) // _ROW.size
     return earlier
 
 
-def _saved(output: Path, by_task: bool) -> bytes | None:
-    """The rows of the keys file; None if there is none for the output as it is."""
+def _read_key_file(output: Path, by_task: bool) -> bytes | None:
+    """The rows of the keys file; None if there is none, or if it is out of date."""
     try:
         content, state = keys_path(output).read_bytes(), output.stat()
     except OSError:
@@ -160,7 +160,7 @@ def _header(size: int, mtime: int, rows: int, by_task: bool) -> bytes:
 
 
 def count_rollouts(path: Path) -> int:
-    """How many rollouts a file has."""
+    """The number of rollouts in a file."""
     if not path.is_file():
         return 0
     return sum(key_in(line) is not None for _, line in read_lines(path, lost=lambda *_: None))
@@ -172,12 +172,12 @@ def keys_path(output: Path) -> Path:
 
 
 class KeyFile:
-    """The keys file of an output that is written to. If the disk refuses it, the next resume reads the output."""
+    """Writes the keys file of an output. If the disk refuses it, the next resume reads the output."""
 
     def __init__(self, output: Path, earlier: Earlier, size: int, mtime: int, *, by_task: bool = True) -> None:
         self._fd = -1
         self._by_task, self._rows = by_task, earlier.rows
-        self._waiting: list[bytes] = []
+        self._unwritten: list[bytes] = []
         if output.suffix == ".zst":
             return
         path = keys_path(output)
@@ -186,15 +186,15 @@ class KeyFile:
             self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def add(self, entry: Entry) -> None:
-        """Add a row that is in the output."""
+        """Add the entry of a row that was appended to the output."""
         if self._fd >= 0:
-            self._waiting.append(_row(entry))
+            self._unwritten.append(_row(entry))
 
     def seal(self, size: int, mtime: int) -> None:
-        """Write the rows so far, then the header: the output has this size and time."""
-        if self._fd < 0 or not self._waiting:
+        """Write the entries so far, then the header with the size and time of the output."""
+        if self._fd < 0 or not self._unwritten:
             return
-        rows, self._waiting = b"".join(self._waiting), []
+        rows, self._unwritten = b"".join(self._unwritten), []
         end = _HEADER.size + self._rows * _ROW.size
         self._rows += len(rows) // _ROW.size
         try:
@@ -206,7 +206,7 @@ class KeyFile:
             self.close()
 
     def close(self) -> None:
-        """No more rows."""
+        """Close the file; later entries are ignored."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,6 +1,6 @@
-"""Several outputs as one, which `velo collect` can continue. Nothing is overwritten, and nothing is half done.
+"""Merges several outputs into one that `velo collect` can continue. Nothing is overwritten or left half done.
 
-A line is taken whole or not at all. The first rollout of each key is taken; later ones are left out and counted.
+Only whole lines are merged. The first rollout of each key is kept; later ones are left out and counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from velodrome.collector.keys import content_number, entry_of
+from velodrome.collector.keys import digest_bits, entry_of
 from velodrome.collector.runfile import RunFile, refuse_mixing
 from velodrome.errors import InputError
 from velodrome.records.jsonl import loads, read_lines
@@ -28,7 +28,7 @@ from velodrome.settings.values import FilePath
 
 
 class MergeOptions(Settings):
-    """What is merged, and into what."""
+    """The files to merge, and the output."""
 
     out: FilePath = Field(description="the new file; nothing is overwritten")
     files: tuple[FilePath, ...] = Field((), description="rollouts files (.jsonl or .jsonl.zst)")
@@ -37,7 +37,7 @@ class MergeOptions(Settings):
 
 @dataclass
 class MergeResult:
-    """The counts of a merge. `repeated` are rollouts whose key came before, `left_out` other lines."""
+    """The counts of a merge. `repeated` counts rollouts with an earlier key, `left_out` other lines."""
 
     rollouts: int = 0
     repeated: int = 0
@@ -45,10 +45,10 @@ class MergeResult:
     left_out: int = 0
     notes: Notes = field(default_factory=Notes)
 
-    def leave_out(self, path: Path, number: int, reason: str) -> None:
-        """Count a line that is not taken."""
+    def leave_out(self, path: Path, line_number: int, reason: str) -> None:
+        """Count a line that is not merged."""
         self.left_out += 1
-        self.notes.add(f"{path}:{number}: {reason}; left out")
+        self.notes.add(f"{path}:{line_number}: {reason}; left out")
 
 
 def merge(options: MergeOptions) -> MergeResult:
@@ -84,18 +84,18 @@ def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> 
     tasks: dict[int, int] = {}  # the digest of each task's content
     for path in paths:
         rollouts = others = 0
-        for number, line in _whole_lines(path, result):
+        for line_number, line in _whole_lines(path, result):
             entry = entry_of(line)
             if entry is None:
-                result.leave_out(path, number, "not a rollout")
+                result.leave_out(path, line_number, "not a rollout")
                 others += line.endswith(b"\n")  # the last line of a killed run may be torn
                 continue
             rollouts += 1
-            task, repeat, content = entry
-            digest = content_number(content)
-            if digest and tasks.setdefault(hashed(task), digest) != digest:
+            task, repeat, digest = entry
+            bits = digest_bits(digest)
+            if bits and tasks.setdefault(hashed(task), bits) != bits:
                 raise InputError(
-                    f"{path}:{number}: the id {task!r} is that of another task before it (docs/rollouts.md#keys)"
+                    f"{path}:{line_number}: the id {task!r} is that of another task before it (docs/rollouts.md#keys)"
                 )
             key = hashed(f"{task}/{repeat}")
             if key in keys:
@@ -113,10 +113,10 @@ def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> 
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """The rollouts files that these paths and patterns name. The files beside them are merged with them."""
-    named = [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
-    beside_them = {beside(path, kind) for path in named for kind in SIDECARS}
-    return [path for path in named if path not in beside_them]
+    """The rollouts files of these paths and patterns, without the files beside them."""
+    files = [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
+    beside_them = {beside(path, kind) for path in files for kind in SIDECARS}
+    return [path for path in files if path not in beside_them]
 
 
 def _check(out: Path, paths: Sequence[Path]) -> None:
@@ -136,7 +136,7 @@ def _check(out: Path, paths: Sequence[Path]) -> None:
 
 
 def _whole_lines(path: Path, result: MergeResult) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file; those that cannot be read are counted."""
+    """The readable lines of a file; the others are counted."""
     return read_lines(path, lost=lambda lost: result.leave_out(path, lost.number, lost.reason))
 
 
@@ -144,18 +144,18 @@ def _merge_failures(failures: OutFile, paths: Sequence[Path], result: MergeResul
     """Write every failed attempt once."""
     seen: set[int] = set()
     for path in (beside(path, "failures.jsonl") for path in paths):
-        for number, line in _whole_lines(path, result) if path.exists() else ():
+        for line_number, line in _whole_lines(path, result) if path.exists() else ():
             line = line.rstrip(b"\r\n")
             if entry_of(b'{"meta":' + line + b"}") is None:
-                result.leave_out(path, number, "not a failed attempt")
-            elif (content := hashed(line)) not in seen:
-                seen.add(content)
+                result.leave_out(path, line_number, "not a failed attempt")
+            elif (line_hash := hashed(line)) not in seen:
+                seen.add(line_hash)
                 failures.write(line + b"\n")
                 result.failures += 1
 
 
 def _merge_notes(notes: OutFile, paths: Sequence[Path]) -> int:
-    """Write people's judgements, each line once, in the order of their time: the last of a person counts."""
+    """Write people's judgements once each, oldest first, because the last judgement of a person counts."""
     times: dict[bytes, float] = {}
     for file in filter(Path.exists, (beside(path, "notes.jsonl") for path in paths)):
         for _, line in _whole_lines(file, MergeResult()):

@@ -27,12 +27,12 @@ from velodrome.records.task import agent_of, check_input, digest, hashed, own_id
 from velodrome.serving.components import unknown
 
 Json = dict[str, Any]
-KEPT, SKIPPED, OTHER = 1, 2, 3  # in `Plan.done`; a rollout that is not requested is OTHER
+TO_RUN, KEPT, SKIPPED, OTHER = 0, 1, 2, 3  # in `Plan.done`; a rollout that is not requested is OTHER
 _MOST_PROBLEMS = 20
 
 
 class Job(NamedTuple):
-    """One rollout to make, its place in the plan, the seed of the run. `problem`: why its row cannot be run."""
+    """A rollout to run, with its place in the plan and the seed of the run. `problem`: why its row cannot run."""
 
     key: str
     task_index: int
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskSelection:
-    """How many tasks, how often, and which agent runs them. `agent` beats a row's `agent_ref`; `default` fills in."""
+    """How many tasks, how often, and which agent runs them. `agent` replaces a row's `agent_ref`."""
 
     limit: int | None
     repeats: int
@@ -59,7 +59,7 @@ class TaskSelection:
     seed: int | None = None
 
     def agent_for(self, row: Json) -> str | None:
-        """Which agent runs this row."""
+        """The agent that runs this row."""
         return self.agent or agent_of(row) or self.default
 
 
@@ -67,13 +67,13 @@ class TaskSelection:
 class Plan:
     """The tasks of a run, and which of their rollouts are `done`: one byte each, in the order of the jobs.
 
-    `by_task`: the names are those of tasks, with repeats; else those of single rollouts.
+    With `by_task` the names are tasks with repeats; without, they are single rollouts.
     """
 
     repeats: int = 1
     by_task: bool = True
     done: bytearray = field(default_factory=bytearray)
-    suffixes: dict[int, str] = field(default_factory=dict)  # task index -> what its name has added, if anything
+    suffixes: dict[int, str] = field(default_factory=dict)  # task index -> the suffix of its name
     agents: set[str] = field(default_factory=set)
     repeated: bool = False  # whether a task may have more than one rollout, in the output too
     names: array[int] = field(default_factory=lambda: array("Q"))  # hashes
@@ -86,47 +86,47 @@ class Plan:
 
     @property
     def rollouts(self) -> int:
-        """How many are requested, those that are done included."""
+        """How many rollouts are requested, including the finished ones."""
         return len(self.done) - self.done.count(OTHER)
 
     @property
     def kept(self) -> int:
-        """How many of them are done."""
+        """How many rollouts the output has."""
         return self.done.count(KEPT)
 
     @property
     def skipped(self) -> int:
-        """How many were not run, because their task is decided."""
+        """How many rollouts were not run, because their task is decided."""
         return self.done.count(SKIPPED)
 
-    def add(self, name: int, content: str, there: list[tuple[int, int]]) -> None:
-        """Add a task: the hash of its name, the digest of its content, and its rollouts in the output (`there`)."""
-        own, done = int(content, 16), bytearray(self.repeats)
-        for other, repeat in there:
-            if other in (0, own) and 0 <= repeat < self.repeats:
+    def add(self, name_hash: int, content_digest: str, earlier: list[tuple[int, int]]) -> None:
+        """Add a task. `earlier` holds the digest and the repeat of each of its rollouts in the output."""
+        task_digest, done = int(content_digest, 16), bytearray(self.repeats)
+        for rollout_digest, repeat in earlier:
+            if rollout_digest in (0, task_digest) and 0 <= repeat < self.repeats:
                 done[repeat] = KEPT
-        self.names.append(name)
-        self.digests.append(own)
+        self.names.append(name_hash)
+        self.digests.append(task_digest)
         self.done.extend(done)
 
     def indices(self, names: Any) -> Any:
-        """The task of each of these names, which are hashes in an array; -1 for none."""
+        """The task index of each hashed name in an array; -1 if no task has that name."""
         import numpy as np
 
-        own = np.frombuffer(self.names, "<u8")
-        order = np.argsort(own)
-        index = order[np.minimum(np.searchsorted(own[order], names), len(own) - 1)]
-        return np.where(own[index] == names, index, -1)
+        tasks = np.frombuffer(self.names, "<u8")
+        order = np.argsort(tasks)
+        index = order[np.minimum(np.searchsorted(tasks[order], names), len(tasks) - 1)]
+        return np.where(tasks[index] == names, index, -1)
 
-    def leave_only(self, key: str, name: str) -> None:
-        """Request the rollout with this key alone. `name` is that of the input."""
+    def request_only(self, key: str, input_name: str) -> None:
+        """Request only the rollout with this key."""
         task, _, repeat = key.rpartition("/")
         try:
             place = self.names.index(hashed(task)) * self.repeats
             place += [str(each) for each in range(self.repeats)].index(repeat)
         except ValueError:
             hint = "give the limit and num_repeats of its run, too"
-            raise InputError(f"{name}: no task has a rollout with the key {key!r}; {hint}") from None
+            raise InputError(f"{input_name}: no task has a rollout with the key {key!r}; {hint}") from None
         state, self.done = self.done[place], bytearray([OTHER]) * len(self.done)
         self.done[place] = state
 
@@ -140,19 +140,19 @@ class InputProblems:
 
     def __init__(self, place: Callable[[int], str]) -> None:
         self._place = place
-        self._places: dict[str, list[int]] = {}  # what -> first line number, how often
+        self._places: dict[str, list[int]] = {}  # problem -> first line number, count
 
-    def add(self, number: int, what: str) -> None:
+    def add(self, line_number: int, problem: str) -> None:
         """Note one bad line."""
-        if what in self._places:
-            self._places[what][1] += 1
+        if problem in self._places:
+            self._places[problem][1] += 1
         elif len(self._places) < _MOST_PROBLEMS:
-            self._places[what] = [number, 1]
+            self._places[problem] = [line_number, 1]
 
     def lines(self) -> list[str]:
         return [
-            f"{self._place(number)}: {what}" + (f" (and {count - 1} more like it)" if count > 1 else "")
-            for what, (number, count) in self._places.items()
+            f"{self._place(line_number)}: {problem}" + (f" (and {count - 1} more like it)" if count > 1 else "")
+            for problem, (line_number, count) in self._places.items()
         ]
 
     def refuse(self) -> None:
@@ -163,53 +163,56 @@ class InputProblems:
 class Names:
     """Gives every task of a plan its name. Equal names get `#2`, `#3` …
 
-    A name that the output has with other content gets `@` and the digest where mixing is allowed, else it is `taken`.
+    If the output has rollouts of different content under a name, the name gets `@` and the digest where mixing is
+    allowed. Otherwise it is one of the `conflicts`.
     """
 
     def __init__(self, plan: Plan, earlier: Earlier, *, allow_mixed: bool) -> None:
         self.plan = plan
-        self.taken: list[tuple[int, str, str]] = []  # line, name and digest
+        self.conflicts: list[tuple[int, str, str]] = []  # line number, name and digest
         self._earlier = earlier
         self._allow_mixed = allow_mixed
         self._names: set[int] = set()
-        self._last: dict[int, int] = {}  # of names met again: the last number, so that a million equal rows stay cheap
+        self._last_numbers: dict[int, int] = {}  # of repeated names, so that a million equal rows stay cheap
 
-    def add(self, number: int, own: str | None, content: str) -> str | None:
-        """Add the task of this line to the plan. Returns its name, or None if that is taken."""
-        place, suffix = self._number(own or content)
-        there, name = self._earlier.rollouts(place), (own or content) + suffix
-        if has_other(there, content):
+    def add(self, line_number: int, row_id: str | None, content_digest: str) -> str | None:
+        """Add the task of this line to the plan. Returns its name, or None if there is a conflict."""
+        name_hash, suffix = self._make_unique(row_id or content_digest)
+        rollouts, name = self._earlier.rollouts(name_hash), (row_id or content_digest) + suffix
+        if has_other(rollouts, content_digest):
             if not self._allow_mixed:
-                self.taken.append((number, name, content))
+                self.conflicts.append((line_number, name, content_digest))
                 return None
-            suffix, name = f"{suffix}@{content}", f"{name}@{content}"
-            place = hashed(name)
-            there += self._earlier.rollouts(place)
+            suffix, name = f"{suffix}@{content_digest}", f"{name}@{content_digest}"
+            name_hash = hashed(name)
+            rollouts += self._earlier.rollouts(name_hash)
         if suffix:
             self.plan.suffixes[self.plan.tasks] = suffix
-        self.plan.add(place, content, there)
+        self.plan.add(name_hash, content_digest, rollouts)
         return name
 
-    def _number(self, name: str) -> tuple[int, str]:
-        """The hash of a new name, and the suffix that makes it unique; empty for most."""
-        suffix, place = "", hashed(name)
-        if place in self._names:
-            first, number = place, self._last.get(place, 1) + 1
-            while (place := hashed(f"{name}#{number}")) in self._names:
+    def _make_unique(self, name: str) -> tuple[int, str]:
+        """The suffix that makes a name unique (mostly empty), and the hash of the name with it."""
+        suffix, name_hash = "", hashed(name)
+        if name_hash in self._names:
+            plain_hash, number = name_hash, self._last_numbers.get(name_hash, 1) + 1
+            while (name_hash := hashed(f"{name}#{number}")) in self._names:
                 number += 1
-            self._last[first] = number
+            self._last_numbers[plain_hash] = number
             suffix = f"#{number}"
-        self._names.add(place)
-        return place, suffix
+        self._names.add(name_hash)
+        return name_hash, suffix
 
 
-def taken_error(taken: list[tuple[int, str, str]], place: Callable[[int], str], output: Path | None) -> InputError:
-    """These keys of the input are in the output with other content: line, key and digest of each."""
-    number, key, content = taken[0]
-    more = f" (and {len(taken) - 1} more like it)" if len(taken) > 1 else ""
+def key_conflict_error(
+    conflicts: list[tuple[int, str, str]], place_of_line: Callable[[int], str], output: Path | None
+) -> InputError:
+    """The error for keys that the output has with different content. A conflict is (line number, key, digest)."""
+    line_number, key, content_digest = conflicts[0]
+    more = f" (and {len(conflicts) - 1} more like it)" if len(conflicts) > 1 else ""
     return InputError(
-        f"{place(number)}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
-        f"to add it under a key with @{content}, or choose another output (see docs/rollouts.md#keys)"
+        f"{place_of_line(line_number)}: the key {key!r} is in {output} with other content{more}; set allow_mixed "
+        f"to add it under a key with @{content_digest}, or choose another output (see docs/rollouts.md#keys)"
     )
 
 
@@ -219,26 +222,26 @@ def survey(tasks: Tasks, selection: TaskSelection, earlier: Earlier) -> Plan:
     plan = Plan(selection.repeats, repeated=selection.repeats > 1 or earlier.repeated)
     problems, names = InputProblems(tasks.place), Names(plan, earlier, allow_mixed=selection.allow_mixed)
     try:
-        for number, line in islice(tasks.lines(), selection.limit):
+        for line_number, line in islice(tasks.lines(), selection.limit):
             try:
                 row = parse_task(line)
-                plan.agents.add(known_agent(selection.agent_for(row), selection.agents))
+                plan.agents.add(check_agent(selection.agent_for(row), selection.agents))
             except ValueError as error:
-                problems.add(number, str(error))
+                problems.add(line_number, str(error))
                 continue
-            names.add(number, own_id(row), digest(row))
+            names.add(line_number, own_id(row), digest(row))
     except LongLineError as error:
         raise InputError(*problems.lines(), *error.problems) from None
     problems.refuse()
-    if names.taken:
-        raise taken_error(names.taken, tasks.place, earlier.output)
+    if names.conflicts:
+        raise key_conflict_error(names.conflicts, tasks.place, earlier.output)
     if not plan.tasks:
         raise InputError(f"{tasks.name}: no tasks in it (see docs/rollouts.md#task)")
     return plan
 
 
 def check_selection(selection: TaskSelection) -> None:
-    """Refuse overrides that make a task invalid, and an agent that is not known."""
+    """Refuse overrides that make a task invalid, and an unknown agent."""
     params = selection.params
     if "input" in params:
         try:
@@ -252,8 +255,8 @@ def check_selection(selection: TaskSelection) -> None:
         raise InputError(f"agent_name: {unknown('agent', selection.agent, list(selection.agents))}")
 
 
-def known_agent(agent: str | None, agents: Collection[str]) -> str:
-    """The agent, if there is one of that name."""
+def check_agent(agent: str | None, agents: Collection[str]) -> str:
+    """Return the agent's name, or raise a `ValueError` if there is no such agent."""
     if agent is None:
         names = ", ".join(sorted(agents)) or "none in the config"
         raise ValueError(f'no agent: give +agent_name=…, or "agent_ref": {{"name": …}} in the row (agents: {names})')
@@ -273,7 +276,7 @@ class Planned:
 
     @property
     def ended(self) -> bool:
-        """Whether there are no more."""
+        """Whether there are no more jobs."""
         if self._next is None and not self._ended:
             try:
                 self._next = next(self._jobs, None)
@@ -291,54 +294,60 @@ class Planned:
 
 
 def jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, *, in_rounds: bool = False) -> Iterator[Job]:
-    """The rollouts still to make, task by task; or in rounds, the first of every task, then the second, and so on."""
-    every = range(selection.repeats)
-    for repeats in [range(repeat, repeat + 1) for repeat in every] if in_rounds else [every]:
-        yield from _jobs(tasks, selection, plan, repeats)
+    """The jobs still to run, task by task; or in rounds: the first repeat of every task, then the second, and so on."""
+    all_repeats = range(selection.repeats)
+    for repeats in [range(repeat, repeat + 1) for repeat in all_repeats] if in_rounds else [all_repeats]:
+        yield from _jobs_of_repeats(tasks, selection, plan, repeats)
 
 
-def _jobs(tasks: Tasks, selection: TaskSelection, plan: Plan, wanted: range) -> Iterator[Job]:
-    """These repeats of every task, as far as they are still to make."""
-    repeats = selection.repeats
-    for index, (number, line) in enumerate(tasks.lines()):
+def _jobs_of_repeats(tasks: Tasks, selection: TaskSelection, plan: Plan, repeats: range) -> Iterator[Job]:
+    """The jobs still to run for these repeats of every task."""
+    for index, (line_number, line) in enumerate(tasks.lines()):
         if index >= plan.tasks:
             return
-        first = index * repeats
-        if plan.done.find(0, first, first + repeats) < 0:
+        first_place = index * plan.repeats
+        if TO_RUN not in plan.done[first_place : first_place + plan.repeats]:
             continue
+        content_digest = plan.digest(index)
         try:
-            content = plan.digest(index)
-            row = _as_checked(line, content)
+            row = _unchanged_row(line, content_digest)
         except ValueError as error:
-            problem = f"{tasks.place(number)}: the row changed during the collection: {error}"
-            for repeat in wanted:
-                if not plan.done[first + repeat]:
-                    yield Job(f"line {number}/{repeat}", index, repeat, "", {}, problem, place=first + repeat)
+            problem = f"{tasks.place(line_number)}: the row changed during the collection: {error}"
+            yield from failing_jobs(plan, index, f"line {line_number}", problem, repeats)
             continue
-        name = (own_id(row) or content) + plan.suffixes.get(index, "")
-        yield from task_jobs(plan, selection, index, name, row, line, wanted)
+        name = (own_id(row) or content_digest) + plan.suffixes.get(index, "")
+        yield from task_jobs(plan, selection, index, name, row, line, repeats)
 
 
 def task_jobs(
-    plan: Plan, selection: TaskSelection, index: int, name: str, row: Json, line: bytes, wanted: range | None = None
+    plan: Plan, selection: TaskSelection, index: int, name: str, row: Json, line: bytes, repeats: range
 ) -> Iterator[Job]:
-    """The rollouts of one task that are still to make; of `wanted` repeats only."""
-    agent, content = selection.agent_for(row) or "", plan.digest(index)
-    for repeat in wanted or range(plan.repeats):
+    """The jobs still to run for these repeats of one task."""
+    agent, content_digest = selection.agent_for(row) or "", plan.digest(index)
+    for repeat in repeats:
         place = index * plan.repeats + repeat
-        if plan.done[place]:
+        if plan.done[place] != TO_RUN:
             continue
         task = orjson.loads(line) if repeat else row  # its own copy: an environment may write to its task
         if selection.params:
             task["responses_create_params"] = task["responses_create_params"] | selection.params
-        yield Job(f"{name}/{repeat}", index, repeat, agent, task, None, content, place, selection.seed)
+        key = f"{name}/{repeat}"
+        yield Job(key, index, repeat, agent, task, digest=content_digest, place=place, seed=selection.seed)
 
 
-def _as_checked(line: bytes, content: str) -> Json:
+def failing_jobs(plan: Plan, index: int, name: str, problem: str, repeats: range) -> Iterator[Job]:
+    """Jobs for a task that cannot run: each fails with this problem."""
+    for repeat in repeats:
+        place = index * plan.repeats + repeat
+        if plan.done[place] == TO_RUN:
+            yield Job(f"{name}/{repeat}", index, repeat, "", {}, problem, place=place)
+
+
+def _unchanged_row(line: bytes, content_digest: str) -> Json:
     """The row that the survey checked. A `ValueError` if its content has changed since."""
     try:
         row: Json = orjson.loads(line)
-        if digest(row) == content:
+        if digest(row) == content_digest:
             return row
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         pass

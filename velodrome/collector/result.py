@@ -17,16 +17,16 @@ from velodrome.settings.names import hint
 
 Json = dict[str, Any]
 
-TERMINATED = "terminated"  # why a run ended that was sent SIGTERM
+TERMINATED = "terminated"  # the run received SIGTERM
 CHANGED = "another program changed a file of the run"
-REFUSED = "every call was refused"  # why a run ended whose key, rights or model name are wrong
+REFUSED = "every call was refused"  # a wrong key, model name or missing rights
 
 
 class RunMetrics(dict[str, Any]):
     """The metrics of a run. One that it does not have is an error that says why; `get` gives None."""
 
-    def __init__(self, numbers: Json, why: str = "") -> None:
-        super().__init__(numbers)
+    def __init__(self, metrics: Json, why: str = "") -> None:
+        super().__init__(metrics)
         self._why = why
 
     def __missing__(self, name: str) -> Any:

@@ -1,8 +1,8 @@
-"""`rollouts.run.json`: how the rollouts beside it came to be.
+"""`rollouts.run.json`: how the rollouts beside it were made.
 
-It holds what decides a rollout's content (agents, models, environments and a digest of their code, overrides, without
-secrets), so that a resumed run that would mix two kinds of rollouts in one file is noticed; and one entry a run with
-its counts.
+Its recipe is everything that decides the content of a rollout: agents, models, environments, a digest of their code,
+overrides, without secrets. A resumed run with another recipe would mix two kinds of rollouts in one file, and is
+refused. The file also has one entry per run, with its counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from velodrome.settings.names import FOREIGN
 
 Json = dict[str, Any]
 
-# What may change between two runs without making their rollouts differ in kind.
+# Settings that may change between two runs: they do not affect the content of rollouts.
 _OPERATIONAL = frozenset(
     (
         *FOREIGN,
@@ -48,7 +48,7 @@ _OPERATIONAL = frozenset(
 
 
 def instance_recipes(instances: Mapping[str, Instance], sources: Mapping[str, str]) -> Json:
-    """What decides the content of what these instances make. `sources` has the digests of their code."""
+    """The recipe of each instance. `sources` has the digests of their code."""
     return {
         name: {
             "kind": instance.kind,
@@ -62,18 +62,18 @@ def instance_recipes(instances: Mapping[str, Instance], sources: Mapping[str, st
 
 def settings_recipe(settings: Mapping[str, Any]) -> Json:
     """The settings that decide the content of rollouts, as JSON and without secrets."""
-    kept = {key: value for key, value in settings.items() if key not in _OPERATIONAL}
-    masked: Json = mask(orjson.loads(orjson.dumps(kept, default=_lasting_text)))
+    recipe = {key: value for key, value in settings.items() if key not in _OPERATIONAL}
+    masked: Json = mask(orjson.loads(orjson.dumps(recipe, default=_stable_text)))
     return masked
 
 
-def _lasting_text(value: Any) -> str:
-    """A value as text that is the same in the next process: no address in memory."""
+def _stable_text(value: Any) -> str:
+    """A value as text that is the same in every process: without memory addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def make_recipe(instances: Json, params: Json, *, deferred: bool, seed: int | None = None) -> Json:
-    """What decides the content of the rollouts."""
+    """The recipe of a run: everything that decides the content of its rollouts."""
     recipe: Json = mask({"instances": instances, "responses_create_params": params, "defer_verification": deferred})
     return recipe if seed is None else {**recipe, "seed": seed}
 
@@ -94,8 +94,8 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
     return [f"{where}: was {_short(before)}, now {_short(now)}"]
 
 
-def _both(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
-    """The instances that two recipes share."""
+def _shared_instances(before: Json, now: Json) -> dict[str, tuple[Json, Json]]:
+    """The old and the new recipe of each instance that two recipes share."""
     old, new = before.get("instances"), now.get("instances")
     if not isinstance(old, dict) or not isinstance(new, dict):
         return {}
@@ -108,7 +108,7 @@ def _short(value: Any) -> str:
 
 
 class RunFile:
-    """The run file of one output. `problems` says how a new recipe differs from the one on record."""
+    """The run file of one output. `problems` compares a new recipe with the recorded one."""
 
     def __init__(self, rollouts: Path | None) -> None:
         self.path = None if rollouts is None else beside(rollouts, "run.json")
@@ -124,18 +124,18 @@ class RunFile:
                 raise InputError(f"{self.path}: not a run file; move it away, or give another output")
 
     def problems(self, recipe: Json) -> list[str]:
-        """How this recipe differs from the one the file's rollouts were made with."""
+        """How this recipe differs from the recipe of the existing rollouts, one line per difference."""
         before = self._data.get("recipe")
         if not isinstance(before, dict):
             return []
         return differences(before, orjson.loads(orjson.dumps(recipe)))
 
     def begin(self, recipe: Json, inputs: Json, config: Json) -> Json:
-        """Record that a run starts; the entry returned is filled in until `save`."""
+        """Record the start of a run. The caller may add to the returned entry until `save`."""
         entry: Json = {"started_at": round(time.time(), 3), **inputs}
-        for was, new in _both(self._data.get("recipe") or {}, recipe).values():
-            if "source" in was:
-                new.setdefault("source", was["source"])  # a server that does not say must not make it forgotten
+        for old, new in _shared_instances(self._data.get("recipe") or {}, recipe).values():
+            if "source" in old:
+                new.setdefault("source", old["source"])  # keep the digest if a server does not report one
         self._data = {
             "recipe": recipe,
             "config": config,
@@ -146,12 +146,12 @@ class RunFile:
         return entry
 
     def add(self, other: RunFile, name: str) -> list[str]:
-        """Take over the runs of another file, by the name of its output; how its recipe differs from the one here."""
+        """Add the runs of another file under the name of its output. Returns how its recipe differs from this one."""
         recipe, runs = other._data.get("recipe"), other._data.get("runs", [])
         problems = self.problems(recipe) if isinstance(recipe, dict) else []
-        own = [{"output": name, **entry} for entry in runs if isinstance(entry, dict)]
-        together = sorted([*self._data.get("runs", []), *own], key=lambda entry: entry.get("started_at") or 0)
-        self._data = {**other._data, **self._data, "runs": together}
+        new_runs = [{"output": name, **entry} for entry in runs if isinstance(entry, dict)]
+        all_runs = sorted([*self._data.get("runs", []), *new_runs], key=lambda entry: entry.get("started_at") or 0)
+        self._data = {**other._data, **self._data, "runs": all_runs}
         return problems
 
     def save(self) -> None:
@@ -161,7 +161,7 @@ class RunFile:
 
 
 def refuse_mixing(problems: list[str], output: Path | None) -> None:
-    """Rollouts of two kinds in one file are requested, or an error."""
+    """Raise an `InputError` if there are differences between the recipes of two runs."""
     if problems:
         raise InputError(
             f"{output}: its rollouts were made with other settings or other code; set allow_mixed to add to "

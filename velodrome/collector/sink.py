@@ -1,4 +1,4 @@
-"""Where finished work goes: the rollouts file, the failures file, and the keys file.
+"""Writes the rollouts file, the failures file and the keys file of a run.
 
 A rollout is in the file before it counts as finished. A thread syncs the files to disk, so a slow disk does not hold up
 the model, and compares them with their paths once per second. If another program removed, replaced, cut or wrote to one
@@ -29,7 +29,7 @@ _COMPARE_EVERY_S = 1.0
 
 
 class Sink:
-    """The two files of a collection, locked as long as it lives. The failures file is made with the first failure."""
+    """The two files of a collection, locked until `close`. The failures file is created with the first failure."""
 
     def __init__(self, path: Path, *, overwrite: bool = False, sync_every_s: float = 1.0) -> None:
         self.path = path
@@ -52,10 +52,10 @@ class Sink:
                 self._failures.close()
                 self._failures = None
         self.size_before = self.rows.size
-        self.rows_before = 0  # how many rollouts the file had before
+        self.rows_before = 0  # rollouts that were in the file before the run
         self.keys: KeyFile | None = None
-        self.changed: str | None = None  # which file another program changed, and how
-        self._trouble: str | None = None  # of the disk
+        self.changed: str | None = None  # the file that another program changed, and how
+        self._disk_error: str | None = None
         self._lock = threading.Lock()  # the loop appends, the thread compares
         self._closed = False
         self._stop = threading.Event()
@@ -87,16 +87,16 @@ class Sink:
         self._append(self._failures, encode(failure))
 
     def _append(self, file: Appender, line: bytes) -> None:
-        """Append a line. A change, or a disk that did not keep what was written before, is reported here."""
+        """Append a line, or raise if another program changed a file, or if an earlier sync failed."""
         with self._lock:
             if self.changed is not None:
                 raise ChangedError(self.changed)
-            if self._trouble is not None:
-                raise StorageError(self._trouble)
+            if self._disk_error is not None:
+                raise StorageError(self._disk_error)
             file.append(line)
 
     def seal(self) -> None:
-        """Mark the keys file as complete up to here."""
+        """Write the keys of all rollouts so far."""
         if self.keys is not None and self.changed is None:
             self.keys.seal(*self.rows.state())
 
@@ -112,10 +112,10 @@ class Sink:
                         file.sync()
                     synced_at = time.monotonic()
             except OSError as error:
-                self._trouble = f"{self.path}: the disk does not keep what is written: {error.strerror or error}"
+                self._disk_error = f"{self.path}: the disk does not keep what is written: {error.strerror or error}"
                 return
             except StorageError as error:
-                self._trouble = str(error)
+                self._disk_error = str(error)
                 return
 
     def compare(self, *, reread: bool = False) -> None:
@@ -124,23 +124,23 @@ class Sink:
             for file in self._files() if self.changed is None else ():
                 problem = file.change(reread=reread)
                 if problem is not None:
-                    self.leave(f"{file.path}: {problem}")
+                    self.stop_writing(f"{file.path}: {problem}")
                     return
 
-    def leave(self, problem: str) -> None:
-        """Write nothing more, because another program changed a file. The keys file is removed: it may be wrong."""
+    def stop_writing(self, problem: str) -> None:
+        """Write nothing more, because another program changed a file. Remove the keys file: it may be wrong."""
         self.changed = problem
         with suppress(OSError):
             keys_path(self.path).unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """No more lines: stop the thread and compare once more."""
+        """Stop the thread after the last line, and compare once more."""
         self._stop.set()
         self._syncer.join()
         self.compare(reread=True)
 
     def close(self) -> None:
-        """Sync and let go of both files. Closing twice is fine."""
+        """Sync, unlock and close both files. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -176,7 +176,7 @@ class MemorySink:
         self.failed.append(failure)
 
     def seal(self) -> None:
-        """Nothing: there are no keys."""
+        """Nothing to write: there is no keys file."""
 
     def finish(self) -> None:
         """Nothing to compare."""
@@ -187,7 +187,7 @@ class MemorySink:
 
 @contextmanager
 def open_sink(settings: SharedSettings, earlier: Earlier, *, by_task: bool) -> Iterator[Sink | MemorySink]:
-    """The output, locked; refused if another program wrote to it since it was read."""
+    """Open and lock the output. Raises if another program wrote to it after it was read."""
     output = settings.output
     if output is None:
         yield MemorySink()
@@ -210,24 +210,24 @@ def refuse_output(output: Path, source: Path | None) -> None:
     if (problem := side_file_problem(output)) is not None:
         raise InputError(problem)
     try:
-        there = output.exists()
+        exists = output.exists()
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror or error}") from error
     twin = output.with_suffix("") if output.suffix == ".zst" else output.with_name(f"{output.name}.zst")
     if twin.exists():
         raise InputError(f"{output}: {twin} is there, and both would share one run file; give another name")
-    if there and not output.is_file():
-        what = "a folder" if output.is_dir() else "not a regular file"
-        raise InputError(f"{output}: {what}; give a file")
+    if exists and not output.is_file():
+        kind = "a folder" if output.is_dir() else "not a regular file"
+        raise InputError(f"{output}: {kind}; give a file")
     if source is None:
         return
-    written = (output, *(beside(output, kind) for kind in SIDECARS))
-    for file in written if is_pattern(source) else ():
+    outputs = (output, *(beside(output, kind) for kind in SIDECARS))
+    for file in outputs if is_pattern(source) else ():
         if fnmatch(str(file.absolute()), str(source.absolute())):
             raise InputError(f"{output}: the next run would read {file} as an input ({source}); give another output")
-    for each in find_inputs(source) if is_pattern(source) else [source]:
-        for file in written:
-            if file.exists() and file.samefile(each):
+    for input_file in find_inputs(source) if is_pattern(source) else [source]:
+        for file in outputs:
+            if file.exists() and file.samefile(input_file):
                 same = f"{output}: input and output are the same file"
-                other = f"{each}: a collection into {output} writes to it; give another output"
+                other = f"{input_file}: a collection into {output} writes to it; give another output"
                 raise InputError(same if file is output else other)

@@ -16,9 +16,10 @@ from velodrome.collector.plan import (
     Names,
     Plan,
     TaskSelection,
+    check_agent,
     check_selection,
-    known_agent,
-    taken_error,
+    failing_jobs,
+    key_conflict_error,
     task_jobs,
 )
 from velodrome.collector.tasks import encoded_task
@@ -27,11 +28,11 @@ from velodrome.records.task import digest, own_id, parse_task
 
 Json = dict[str, Any]
 
-_AHEAD = 64  # tasks of an asynchronous iterable that may wait
+_AHEAD = 64  # tasks of an asynchronous iterable that are read in advance
 
 
 class TaskStream:
-    """The jobs of any iterable, in its order; and the plan, which grows with it."""
+    """The jobs of any iterable, in its order, and a plan that grows with them."""
 
     def __init__(self, tasks: Iterable[Any] | AsyncIterable[Any], selection: TaskSelection, earlier: Earlier) -> None:
         check_selection(selection)
@@ -46,18 +47,18 @@ class TaskStream:
         self._waiting: deque[Any] = deque()
         self._jobs: deque[Job] = deque()
         self._room = asyncio.Event()
-        self._read = 0
+        self._tasks_read = 0
         self._exhausted = False
         self._fault: Exception | None = None
 
     @property
     def asynchronous(self) -> bool:
-        """Whether `feed` must run meanwhile."""
+        """Whether `feed` must run beside the jobs."""
         return self._source is not None
 
     @property
     def ended(self) -> bool:
-        """Whether there are no more."""
+        """Whether there are no more jobs."""
         return self._exhausted and not self._jobs and not self._waiting
 
     def take(self) -> Job | None:
@@ -66,7 +67,7 @@ class TaskStream:
             if self._waiting:
                 task = self._waiting.popleft()
                 self._room.set()
-            elif self._source is None and not self._exhausted and self._wanted():
+            elif self._source is None and not self._exhausted and self._below_limit():
                 try:
                     task = next(self._tasks)
                 except StopIteration:
@@ -82,12 +83,12 @@ class TaskStream:
         return self._jobs.popleft()
 
     def raise_fault(self) -> None:
-        """Raise what the iterable raised, if it did: rollouts in flight finish first."""
+        """Raise the error of the iterable, if it had one. Called after the rollouts in flight have finished."""
         if self._fault is not None:
             raise self._fault
 
     async def feed(self, wake: Callable[[], None]) -> None:
-        """Read an asynchronous iterable, a few tasks ahead."""
+        """Read an asynchronous iterable, at most `_AHEAD` tasks in advance."""
         assert self._source is not None
         try:
             async for task in self._source:
@@ -96,34 +97,32 @@ class TaskStream:
                 while len(self._waiting) >= _AHEAD:
                     self._room.clear()
                     await self._room.wait()
-                self._read += 1
-                if not self._wanted():
+                self._tasks_read += 1
+                if not self._below_limit():
                     break
         finally:
             self._exhausted = True
             wake()
 
-    def _wanted(self) -> bool:
+    def _below_limit(self) -> bool:
         limit = self._selection.limit
-        return limit is None or self._read < limit
+        return limit is None or self._tasks_read < limit
 
     def _add(self, task: Any) -> Iterator[Job]:
-        self._read += self._source is None
+        self._tasks_read += self._source is None
         index = self.plan.tasks
         try:
             line = encoded_task(task)
             row = parse_task(line)
-            known_agent(self._selection.agent_for(row), self._selection.agents)
+            check_agent(self._selection.agent_for(row), self._selection.agents)
             name = self._names.add(index + 1, own_id(row), digest(row))
             if name is None:
-                raise taken_error([self._names.taken.pop()], lambda number: f"tasks:{number}", self._earlier.output)
+                raise key_conflict_error([self._names.conflicts.pop()], "tasks:{}".format, self._earlier.output)
         except (ValueError, InputError) as error:
-            return self._bad(index, str(error).removeprefix(f"tasks:{index + 1}: "))
-        return task_jobs(self.plan, self._selection, index, name, row, line)
+            return self._failing_jobs(index, str(error).removeprefix(f"tasks:{index + 1}: "))
+        return task_jobs(self.plan, self._selection, index, name, row, line, range(self.plan.repeats))
 
-    def _bad(self, index: int, problem: str) -> Iterator[Job]:
+    def _failing_jobs(self, index: int, problem: str) -> Iterator[Job]:
         self.plan.add(0, "0", [])
-        for repeat in range(self.plan.repeats):
-            place = index * self.plan.repeats + repeat
-            where = f"tasks:{index + 1}: {problem}"
-            yield Job(f"task {index + 1}/{repeat}", index, repeat, "", {}, where, place=place)
+        problem = f"tasks:{index + 1}: {problem}"
+        return failing_jobs(self.plan, index, f"task {index + 1}", problem, range(self.plan.repeats))

@@ -1,4 +1,4 @@
-"""Tasks in a file, in several files, or in memory. Every task has a number, and a place for messages made of it."""
+"""Tasks in a file, in several files, or in memory. Every task has a number; `place` formats it for messages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from velodrome.records.jsonl import read_lines
 
 
 class TaskFiles:
-    """Tasks in a file, or in several one after the other: lines are numbered through."""
+    """Tasks in one file or several. Line numbers continue from one file to the next."""
 
     def __init__(self, paths: Sequence[Path], pattern: Path | None = None) -> None:
         self.name = str(paths[0] if len(paths) == 1 else pattern)
         self._paths = paths
-        self._files = [path.absolute() for path in paths]  # code of an environment may change the working directory
-        self._before = [0]  # lines before each file, as far as they were read
+        self._files = [path.absolute() for path in paths]  # an environment may change the working directory
+        self._before = [0]  # lines before each file that was read
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Every line with its number."""
@@ -33,9 +33,9 @@ class TaskFiles:
                 yield last, line
 
     def place(self, number: int) -> str:
-        """The file and line of a line by its number."""
-        at = bisect_left(self._before, number) - 1
-        return f"{self._paths[at]}:{number - self._before[at]}"
+        """The file and the line in it, by the line's number."""
+        index = bisect_left(self._before, number) - 1
+        return f"{self._paths[index]}:{number - self._before[index]}"
 
 
 class TaskList:
@@ -58,7 +58,7 @@ Tasks = TaskFiles | TaskList
 
 
 def encoded_task(task: Any) -> bytes:
-    """A task as a line; a text is the input of its request."""
+    """A task as a line. A plain text is used as the input of the request."""
     row = {"responses_create_params": {"input": task}} if isinstance(task, str) else task
     try:
         return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,8 +1,8 @@
 """Score a saved file: rollouts whose verification was deferred, or finished ones with another config.
 
-The conversation is read from the file and given to the same environment code. Scored rollouts go to a new file under
-the same keys, so an interrupted pass resumes and nothing is overwritten. A row that lacks the answer to compare with is
-refused before anything runs, since it would get a score that means nothing.
+The conversation is read from the file and passed to the same environment code. Scored rollouts go to a new file under
+the same keys, so an interrupted pass resumes and nothing is overwritten. A row without an expected answer is refused
+before anything runs, since its score would be meaningless.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from velodrome.collector.attempt import (
     Attempt,
     check_numbers,
     check_reward,
-    encoded,
+    encode_row,
     failed_attempt,
     uncancelled,
 )
 from velodrome.collector.collection import QUIET, Surface, conduct
 from velodrome.collector.keys import Earlier, Entry, has_other, read_earlier
-from velodrome.collector.plan import InputProblems, Job, Plan, Planned, taken_error
+from velodrome.collector.plan import InputProblems, Job, Plan, Planned, key_conflict_error
 from velodrome.collector.result import Run
 from velodrome.collector.runfile import make_recipe
 from velodrome.collector.settings import VerifySettings
@@ -51,7 +51,7 @@ _TO_HAVE_FIELDS = (
 
 
 async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QUIET) -> Run:
-    """Score every rollout of the input that the output does not have yet."""
+    """Score every rollout of the input that is not in the output yet."""
     try:
         if settings.input is None:
             raise InputError("no input: give a file of rollouts")
@@ -88,54 +88,56 @@ class Scoring:
 
 
 def survey(settings: VerifySettings, source: Path, agents: Agents, earlier: Earlier) -> Plan:
-    """Every line must be a rollout of an agent that is known."""
+    """Check that every line is a rollout of a known agent, and plan its scoring."""
     foreign = foreign_file(source)
     if foreign is not None:
         raise InputError(foreign)
     place = TaskFiles([source]).place
-    plan, problems, read = Plan(by_task=False), InputProblems(place), 0
+    plan, problems, rows_read = Plan(by_task=False), InputProblems(place), 0
     keys: set[int] = set()
-    taken: list[tuple[int, str, str]] = []  # line, key and digest of what the output has with other content
-    needed = cache(lambda agent: needed_fields(agents.environment_folder(agent)))
-    for number, line in read_lines(source):
-        if settings.limit is not None and read >= settings.limit:
+    conflicts: list[tuple[int, str, str]] = []  # line number, key and digest
+    needed_by = cache(lambda agent: needed_fields(agents.environment_folder(agent)))
+    for line_number, line in read_lines(source):
+        if settings.limit is not None and rows_read >= settings.limit:
             break
-        read += 1
-        row = parsed(line)
+        rows_read += 1
+        row = parse_rollout(line)
         if row is None:
-            problems.add(number, "not a rollout")
+            problems.add(line_number, "not a rollout")
             continue
         agent = agent_for(row, settings, agents)
         if agent not in agents.names:
-            problems.add(number, unknown("agent", agent, list(agents.names)))
+            problems.add(line_number, unknown("agent", agent, list(agents.names)))
         elif "scored" not in row["meta"]:  # imported without its task
-            for name in needed(agent):
+            for name in needed_by(agent):
                 if row.get(name) is None:
-                    problems.add(number, f'no "{name}", which every example task of {agent} has; {_TO_HAVE_FIELDS}')
+                    problems.add(
+                        line_number, f'no "{name}", which every example task of {agent} has; {_TO_HAVE_FIELDS}'
+                    )
         key = hashed(row["meta"]["key"])
         if key in keys:
-            problems.add(number, f"the key {row['meta']['key']!r} is in the file twice; a rollout is scored once")
+            problems.add(line_number, f"the key {row['meta']['key']!r} is in the file twice; a rollout is scored once")
         keys.add(key)
         plan.agents.add(agent)
-        scored, there = content(row), earlier.rollouts(key)
-        if has_other(there, scored):
-            taken.append((number, row["meta"]["key"], scored))
+        content_digest, rollouts = conversation_digest(row), earlier.rollouts(key)
+        if has_other(rollouts, content_digest):
+            conflicts.append((line_number, row["meta"]["key"], content_digest))
             task, repeat = rollout.split_key(row["meta"]["key"])
-            plan.suffixes[plan.tasks] = name = f"{task}@{scored}/{repeat}"
-            key = hashed(name)
-            there += earlier.rollouts(key)
-        plan.add(key, scored, there)
+            plan.suffixes[plan.tasks] = new_key = f"{task}@{content_digest}/{repeat}"
+            key = hashed(new_key)
+            rollouts += earlier.rollouts(key)
+        plan.add(key, content_digest, rollouts)
         plan.repeated = plan.repeated or row["meta"].get("rollout_index", 0) != 0
     problems.refuse()
-    if taken and not settings.allow_mixed:
-        raise taken_error(taken, place, earlier.output)
+    if conflicts and not settings.allow_mixed:
+        raise key_conflict_error(conflicts, place, earlier.output)
     if not plan.tasks:
         raise InputError(f"{source}: no rollouts in it")
     return plan
 
 
-def parsed(line: bytes) -> Json | None:
-    """The rollout of one line, or None if it is not one."""
+def parse_rollout(line: bytes) -> Json | None:
+    """The rollout on a line, or None if the line is not a rollout."""
     try:
         row: Json = loads(line, finite=True)
         rollout.split_key(row["meta"]["key"])
@@ -144,15 +146,15 @@ def parsed(line: bytes) -> Json | None:
     return row
 
 
-def content(row: Json) -> str:
+def conversation_digest(row: Json) -> str:
     """A digest of the conversation, which a score does not change: two rollouts can have the same key."""
     return digest({name: row.get(name) for name in ("responses_create_params", "output")})
 
 
 def entry_of(line: bytes) -> Entry | None:
-    """The key and content of a line of the output; None if it is not a rollout."""
-    row = parsed(line)
-    return None if row is None else (row["meta"]["key"], 0, content(row))
+    """The key and the digest of a line of the output; None if it is not a rollout."""
+    row = parse_rollout(line)
+    return None if row is None else (row["meta"]["key"], 0, conversation_digest(row))
 
 
 def agent_for(row: Json, settings: VerifySettings, agents: Agents) -> str:
@@ -165,14 +167,16 @@ def jobs(settings: VerifySettings, source: Path, plan: Plan, agents: Agents) -> 
     for index, (_, line) in enumerate(read_lines(source)):
         if index >= plan.tasks:
             return
-        row = None if plan.done[index] else parsed(line)
-        if row is not None:
-            meta = row["meta"]
-            meta["key"] = plan.suffixes.get(index, meta["key"])
-            agent = agent_for(row, settings, agents)
-            repeat = meta.get("rollout_index", 0)
-            task = meta.get("task_index", index)
-            yield Job(meta["key"], task, repeat, agent, row, None, plan.digest(index), index, settings.seed)
+        if plan.done[index]:
+            continue
+        row = parse_rollout(line)
+        if row is None:
+            continue
+        meta = row["meta"]
+        meta["key"] = plan.suffixes.get(index, meta["key"])
+        task_index, rollout_index = meta.get("task_index", index), meta.get("rollout_index", 0)
+        agent, digest = agent_for(row, settings, agents), plan.digest(index)
+        yield Job(meta["key"], task_index, rollout_index, agent, row, digest=digest, place=index, seed=settings.seed)
 
 
 async def score(job: Job, environments: Mapping[str, Resources], around: Json) -> Attempt:
@@ -193,7 +197,7 @@ async def score(job: Job, environments: Mapping[str, Resources], around: Json) -
                         await environment.close(session)
             with blame(VerifyError, "the score is not JSON"):
                 total_s = spans.total("verify")
-                kept = encoded(rollout.rescored(row, task, result, verify_s=total_s))
+                kept = encode_row(rollout.rescored(row, task, result, verify_s=total_s))
             return Attempt(job, kept, {"total_s": total_s}, 0)
         except RolloutError as error:
             meta = {name: value for name, value in row["meta"].items() if name not in ("timing", "scored")}
@@ -201,7 +205,7 @@ async def score(job: Job, environments: Mapping[str, Resources], around: Json) -
 
 
 def default_output(source: Path) -> Path:
-    """Where scores go by default: beside the input."""
+    """The default output, beside the input."""
     return rollout.beside(source, "verified.jsonl")
 
 

@@ -1,9 +1,9 @@
-"""What a run does with a job, as an object that can be sent to other processes: it makes the function that runs jobs.
+"""The work of a run as an object that can be sent to other processes: it creates the function that runs jobs.
 
-    work.connect(around)(job) -> Attempt      # here, or in a worker that got the work as bytes
+    work.connect(around)(job) -> Attempt      # here, or in a worker that received the work as bytes
 
-A worker makes the components of its copy again from their settings. Those that are `shared` stay with the parent, which
-serves them on loopback meanwhile: a worker's copy calls them there.
+A worker rebuilds its components from their settings. `shared` components stay in the parent, which serves them on
+loopback; the workers call them there.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ RunJob = Callable[[Job], Awaitable[Attempt]]
 
 
 class Work(Protocol):
-    """Makes attempts. `connect` makes the components; `aclose` closes them."""
+    """Creates attempts. `connect` creates the components; `aclose` closes them."""
 
     def connect(self, around: Json) -> RunJob:
         """The function that runs one job. `around` is written into its rows."""
         ...
 
     async def aclose(self) -> None:
-        """Close what `connect` made."""
+        """Close the components."""
         ...
 
 
 @dataclass(frozen=True)
 class Collecting:
-    """Run tasks with agents. `recorded` asks servers for their spans, for a trace; `recording` keeps model calls."""
+    """Run tasks with agents. `recorded` requests the spans of servers for a trace; `recording` stores model answers."""
 
     agents: Agents
     names: Collection[str]
@@ -66,18 +66,18 @@ class Collecting:
 
 
 @asynccontextmanager
-async def packed(thing: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
+async def packed(work: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
     """Work as bytes for another process. Shared components are served as long as the block runs.
 
     `host` is the address of this machine at which the other process reaches it.
     """
     shared: dict[int, Component] = {}
 
-    def find(component: Component) -> str:
+    def collect(component: Component) -> str:
         shared[id(component)] = component
-        return "found"
+        return "shared"
 
-    _pack(thing, find)
+    _pack(work, collect)
     async with AsyncExitStack() as serving:
         addresses = {}
         if shared:
@@ -87,7 +87,7 @@ async def packed(thing: Any, host: str = "127.0.0.1") -> AsyncIterator[bytes]:
                 token = secrets.token_urlsafe(32)
                 url = await serving.enter_async_context(served(component, host=host, token=token))
                 addresses[name] = (kind_of(component), url, token)
-        yield _pack(thing, lambda component: addresses[id(component)])
+        yield _pack(work, lambda component: addresses[id(component)])
 
 
 def unpack(data: bytes) -> Any:
@@ -95,16 +95,16 @@ def unpack(data: bytes) -> Any:
     return _Unpickler(io.BytesIO(data)).load()
 
 
-def _pack(thing: Any, address: Callable[[Component], Any]) -> bytes:
+def _pack(work: Any, address: Callable[[Component], Any]) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # its module has no types
-        def persistent_id(self, thing: Any) -> Any:
-            return address(thing) if isinstance(thing, Component) and thing.shared else None
+        def persistent_id(self, value: Any) -> Any:
+            return address(value) if isinstance(value, Component) and value.shared else None
 
     file = io.BytesIO()
     try:
-        Pickler(file).dump(thing)
+        Pickler(file).dump(work)
     except Exception as error:
         raise InputError(
             f"workers: the agent cannot be sent to another process: {describe(error)}; "
@@ -114,7 +114,7 @@ def _pack(thing: Any, address: Callable[[Component], Any]) -> bytes:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts a client in the place of each shared component."""
+    """Replaces each shared component with a client."""
 
     def persistent_load(self, address: Any) -> Any:
         from velodrome.serving.remote import client_of

@@ -1,4 +1,4 @@
-"""Which executor a run has: attempts in this process, in worker processes, or in actors of a Ray cluster."""
+"""Chooses the executor of a run: this process, worker processes, or actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from velodrome.wings import wing
 
 @asynccontextmanager
 async def make_executor(collector: Collector, work: Work) -> AsyncIterator[Executor]:
-    """The executor of a run, for as long as the block runs."""
+    """The executor of a run, open while the block runs."""
     settings = collector.settings
     async with AsyncExitStack() as stack:
         if settings.executor == "ray":
@@ -63,7 +63,7 @@ async def make_executor(collector: Collector, work: Work) -> AsyncIterator[Execu
 
 
 def _processes(settings: SharedSettings) -> int:
-    """How many processes run rollouts; 1 is this one alone."""
+    """How many processes run rollouts; 1 is this process alone."""
     if settings.workers != "auto":
         return settings.workers
     return cores() if settings.parallel == "auto" else min(cores(), settings.parallel)

@@ -1,7 +1,7 @@
-"""Where attempts run. An executor takes jobs and hands back finished attempts; everything else is its caller's.
+"""Where attempts run. An executor takes jobs and returns finished attempts in batches.
 
-The caller plans, writes, counts, paces and stops. It sets `limit`, calls `stop` and `cancel`, and takes batches from
-`run`. An attempt that is handed back is complete: its line is encoded.
+Its caller plans, writes, counts, paces and stops: it sets `limit`, calls `stop` and `cancel`, and iterates over `run`.
+A returned attempt is complete: its line is encoded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from velodrome.collector.plan import Job
 
 Json = dict[str, Any]
 
-_LEAST_READ_S = 1e-4  # that is worth a field of the row
+_LEAST_READ_S = 1e-4  # shorter times are left out of the row
 
 
 class Jobs(Protocol):
-    """The jobs that are left. `take` gives the next one, None if there is none now; `ended`: whether that is final."""
+    """The jobs still to run. `take` returns the next job, or None if there is none now; `ended`: there will be none."""
 
     @property
     def ended(self) -> bool: ...
@@ -29,9 +29,9 @@ class Jobs(Protocol):
 
 
 class Executor:
-    """Runs jobs, `limit` at a time. A new job starts only after the attempts before it were taken.
+    """Runs jobs, `limit` at a time. New jobs start only after the caller has received the finished attempts.
 
-    Where attempts run is up to `Inline` and `Workers`: they start jobs, and put what comes back into `_finished`.
+    `Inline` and `Workers` decide where attempts run: they start jobs and append finished attempts to `_finished`.
     `around` is written into the rows.
     """
 
@@ -39,18 +39,18 @@ class Executor:
         self.limit = limit
         self._around = {} if around is None else around
         self._finished: list[Attempt] = []
-        self._started = self._handed_back = 0
+        self._started = self._returned_count = 0
         self._stopping = self._cancelled = False
         self._error: BaseException | None = None
         self._woken: asyncio.Future[None] | None = None
 
     @property
     def in_flight(self) -> int:
-        """Attempts that were started and not handed back yet."""
-        return self._started - self._handed_back
+        """The number of attempts that were started and not returned yet."""
+        return self._started - self._returned_count
 
     async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
-        """Batches of finished attempts until there are no jobs, or until it is stopped. Closing it cancels the rest."""
+        """Yield batches of finished attempts until there are no jobs, or until `stop`. Closing it cancels the rest."""
         try:
             await self.begin()
             while not self._cancelled:
@@ -64,7 +64,7 @@ class Executor:
             await self.aclose()
 
     async def _until_woken(self) -> None:
-        """Wait for something to do. Raises the fault that ended what runs the jobs, if there is one."""
+        """Wait until `wake` is called, or raise the error that ended the workers or a task."""
         if not self._finished and self._error is None:
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
@@ -72,29 +72,29 @@ class Executor:
             raise self._error
 
     def wake(self) -> None:
-        """Look for work again: a job arrived, or the limit rose."""
+        """Look for work again: a job arrived, an attempt finished, or the limit rose."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     def stop(self) -> None:
-        """Start no more jobs. What is in flight finishes."""
+        """Start no more jobs. Attempts in flight finish."""
         self._stopping = True
         self.wake()
 
     def cancel(self, *, now: bool = False) -> None:
-        """Give up what is in flight. Its sessions are closed; `now` leaves a moment for that."""
+        """Cancel the attempts in flight. Their sessions are closed; `now` leaves only a moment for that."""
         self._stopping = self._cancelled = True
         self.wake()
 
     def finished(self) -> list[Attempt]:
-        """Take what has finished and was not handed back; a caller that is cancelled still writes it."""
+        """Remove and return the finished attempts; a cancelled caller still writes them."""
         batch, self._finished = self._finished, []
-        self._handed_back += len(batch)
+        self._returned_count += len(batch)
         self._around["in_flight"] = self.in_flight
         return batch
 
     def _next(self, jobs: Jobs) -> Job | None:
-        """The next job, which counts as started; None if there is none now, or no room for it."""
+        """Start the next job; None if there is no job now, or no room for it."""
         if self.in_flight >= self.limit or self._stopping:
             return None
         began = perf_counter()
@@ -107,13 +107,13 @@ class Executor:
         return job
 
     def _start(self, jobs: Jobs) -> None:
-        """Start as many jobs as there is room for."""
+        """Start jobs up to the limit."""
         raise NotImplementedError
 
     async def begin(self) -> None:
-        """Get ready to run jobs, or raise what prevents it. Beginning twice is fine."""
+        """Prepare to run jobs. May be called twice."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Give up what is in flight, if anything is. Closing twice is fine."""
+        """Cancel the attempts in flight. May be called twice."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from velodrome.collector.plan import Job
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import encode
 
-_FOR_THE_PACE = ("total_s", "backoff_s", "retries", "rate_limited")  # of the timing: the rest is in the row
+_PACE_FIELDS = ("total_s", "backoff_s", "retries", "rate_limited")  # of the timing: the rest is in the row
 
 
 def frame(**fields: Any) -> bytes:
@@ -27,25 +27,25 @@ def frame(**fields: Any) -> bytes:
 
 def attempts_frame(attempts: Iterable[Attempt]) -> bytes:
     """A frame of finished attempts."""
-    sent = []
-    for each in attempts:
-        result = each.result
-        timing = {name: each.timing[name] for name in _FOR_THE_PACE if name in each.timing}
-        content: tuple[Any, ...]
+    entries = []
+    for attempt in attempts:
+        result = attempt.result
+        timing = {name: attempt.timing[name] for name in _PACE_FIELDS if name in attempt.timing}
+        fields: tuple[Any, ...]  # the first is the row as bytes
         if isinstance(result, Kept):
-            content = (result.line, result.encode_s)
+            fields = (result.line, result.encode_s)
         else:
-            content = (encode(result.row), result.away, result.refused, result.traceback)
-        sent.append((each.job.place, content, timing, each.tokens))
-    return frame(attempts=sent)
+            fields = (encode(result.row), result.away, result.refused, result.traceback)
+        entries.append((attempt.job.place, fields, timing, attempt.tokens))
+    return frame(attempts=entries)
 
 
 def attempts_in(
-    sent: Iterable[tuple[int, tuple[Any, ...], dict[str, Any], int]], jobs: Mapping[int, Job]
+    entries: Iterable[tuple[int, tuple[Any, ...], dict[str, Any], int]], jobs: Mapping[int, Job]
 ) -> list[Attempt]:
-    """The attempts of a frame. Attempts at jobs that are no longer known here are dropped."""
+    """The attempts in a frame. Attempts at jobs that are not in `jobs` are dropped."""
     attempts = []
-    for place, (line, *rest), timing, tokens in sent:
+    for place, (line, *rest), timing, tokens in entries:
         if place in jobs:
             row = orjson.loads(line)
             kept = len(rest) == 1

@@ -15,13 +15,13 @@ from velodrome.collector.plan import Job
 Json = dict[str, Any]
 
 CLOSING_S = 2.0
-_MOMENT_S = 0.1
+_LAST_WAIT_S = 0.1
 
 
 class Inline(Executor):
-    """One task per attempt. `attempt` runs one job; only a fault of ours raises from it, and that ends the run.
+    """One task per attempt. `attempt` runs one job; an exception from it is a bug, and ends the run.
 
-    `dropped` gets a job that was given up, or waited for a server when the run was stopped.
+    `dropped` is called with a job that was cancelled, or was waiting for a server when the run stopped.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Inline(Executor):
         super().stop()
 
     def cancel(self, *, now: bool = False) -> None:
-        """Give up what is in flight; sessions are closed."""
+        """Cancel the attempts in flight; their sessions are closed."""
         if now and self._scope is not None:
             self._scope.hurry()
         super().cancel(now=now)
 
     async def begin(self) -> None:
-        """Nothing has to be started."""
+        """Let the run wait for unreachable servers, not each call."""
         self._scope = scope.current()
         if self._scope is not None:
             self._scope.waits_for_servers = True
@@ -63,16 +63,16 @@ class Inline(Executor):
             around["limit"], around["in_flight"] = self.limit, self.in_flight
             task = asyncio.create_task(self._run(job))
             self._tasks[task] = job
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._task_ended)
 
     async def aclose(self) -> None:
-        """Give up what is in flight."""
+        """Cancel the attempts in flight."""
         await self._outage.aclose()
         await give_up(self._tasks)
         await scope.finish_tasks()
 
     async def _run(self, job: Job) -> None:
-        """Run one attempt until it reached its servers; nothing if the run stops before."""
+        """Run a job, again after each outage of a server; the job is dropped if the run stops meanwhile."""
         outage, unreachable, tokens = self._outage, None, 0
         try:
             while await outage.over():
@@ -87,25 +87,25 @@ class Inline(Executor):
                     return
                 tokens += attempt.tokens
                 outage.begin(unreachable := away)
-            self._handed_back += 1
+            self._returned_count += 1
             self._dropped(job)
         except asyncio.CancelledError:
             self._dropped(job)
             raise
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
-            self._handed_back += 1
+            self._returned_count += 1
         else:
-            error = task.exception()  # read from every task: the loop prints those that nobody reads
+            error = task.exception()  # always read: asyncio prints an exception that is never read
             self._error = self._error or error
         if not self._tasks or self._error is not None:
             self.wake()
 
 
 async def give_up(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel, wait a moment, and cancel again: work that does not end must not hold up the run."""
+    """Cancel tasks, wait, and cancel once more: a task that does not end must not hold up the run."""
     remaining = set(tasks)
     try:
         for _ in range(2):
@@ -115,7 +115,7 @@ async def give_up(tasks: Collection[asyncio.Task[None]]) -> None:
             _, remaining = await asyncio.wait(remaining, timeout=CLOSING_S)
     except asyncio.CancelledError:
         _cancel(remaining)
-        await asyncio.wait(remaining, timeout=_MOMENT_S)
+        await asyncio.wait(remaining, timeout=_LAST_WAIT_S)
         raise
 
 

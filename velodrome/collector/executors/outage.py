@@ -1,7 +1,7 @@
 """Waits for unreachable servers, so that no task is blamed for them.
 
-While one is unreachable no rollout starts, and those that met it wait to be tried again. They continue once it accepts
-connections. After a limit the run stops, and what was not finished counts as not run.
+While a server is unreachable no rollout starts, and rollouts that could not reach it wait and are run again once it
+accepts connections. After a limit the run stops, and unfinished rollouts count as not run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONNECT_S = 5.0
 
 
 class Outage:
-    """The servers that are unreachable, and since when. `note` reports to the user, `expire` stops the run."""
+    """The unreachable servers, and since when. `note` reports to the user, `expire` stops the run."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class Outage:
         self._limit_s = limit_s
         self._note = note
         self._expire = expire
-        self._since: dict[str, float] = {}  # until a rollout got through to it, even if it listens again
+        self._since: dict[str, float] = {}  # kept until a rollout reaches the server, even if it listens again
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._stopped = asyncio.Event()
 
     async def explains(self, away: Away) -> bool:
-        """Whether a failure is an outage. A server that lost a call and still listens may have died of that call.
+        """Whether a failure is an outage. A server that listens after it lost a call may have crashed on it.
 
-        Of a server whose supervisor was killed too, the address may accept connections for another moment.
+        The check is repeated: an address may accept connections for a moment after its server was killed.
         """
         if not away.sent or not await _listens(away):
             return True
@@ -46,7 +46,7 @@ class Outage:
         return not await _listens(away)
 
     async def over(self) -> bool:
-        """Wait until every server is back. False if the run stops instead."""
+        """Wait until all servers are back. False if the run stops first."""
         while self._probes and not self._stopped.is_set():
             stop = asyncio.ensure_future(self._stopped.wait())
             try:
@@ -56,7 +56,7 @@ class Outage:
         return not self._stopped.is_set()
 
     def begin(self, away: Away) -> None:
-        """A rollout could not reach this server."""
+        """Start to wait for a server that a rollout could not reach."""
         if away.address in self._probes or self._stopped.is_set():
             return
         if away.address not in self._since:
@@ -70,7 +70,7 @@ class Outage:
         task.add_done_callback(lambda _: self._probes.pop(away.address, None))
 
     def returned(self, away: Away) -> None:
-        """A rollout that had waited for this server got through."""
+        """Report that a rollout has reached this server again."""
         since = self._since.pop(away.address, None)
         if since is not None:
             self._note(f"{away.address} is back after {time.monotonic() - since:.0f} s")
@@ -87,7 +87,7 @@ class Outage:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _probe(self, away: Away) -> None:
-        """Wait until a server listens. One that only another server can reach is tried again after a while."""
+        """Wait until a server listens. If only another server can reach it, just wait a while."""
         pause_s, began = _FIRST_PAUSE_S, self._since[away.address]
         while not self._stopped.is_set():
             left_s = began + self._limit_s - time.monotonic()

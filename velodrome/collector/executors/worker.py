@@ -1,7 +1,7 @@
-"""A worker process: it receives jobs and sends each finished attempt at once. It has no limit of its own.
+"""A worker process: it receives jobs and sends each finished attempt at once. The parent limits how many run.
 
-It runs the same code as a run without workers (`Inline`), over its own copy of the components. It plans, writes and
-counts nothing; what it has to say goes to the parent. It ends with its parent, whatever ends that.
+It runs the same code as a run without workers (`Inline`), with a copy of the components. It plans, writes and counts
+nothing; notes and log lines go to the parent. It ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WorkerSettings:
 
 
 class Waiting:
-    """The jobs that a worker was given and has not started."""
+    """Jobs that a worker has received and not started."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
@@ -58,7 +58,7 @@ class Waiting:
 
 
 def main(channel: ParentChannel) -> None:
-    """Run in a process of its own. What code of components prints goes to stderr: stdout is the parent's result."""
+    """Run the worker process. Output that components print goes to stderr: stdout belongs to the parent."""
     import uvloop
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,9 +89,9 @@ async def _listen(reader: asyncio.StreamReader, core: WorkerCore) -> None:
 
 
 class WorkerCore:
-    """The worker, whatever carries its frames: `send` takes one for the parent, `drain` waits until there is room.
+    """A worker over any transport: `send` queues a frame for the parent, `drain` waits until there is room.
 
-    `refusal` words the reason why the work cannot be set up here.
+    `refusal` formats the reason why the work cannot be set up here.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class WorkerCore:
         self._send, self._drain, self._refusal = send, drain, refusal
         self._around: Json = {}  # written into the rows
         self._waiting = Waiting()
-        self._early: list[bytes] = []  # frames that came before there was somebody to take them
+        self._early: list[bytes] = []  # frames that arrived before the executor existed
         self._executor: Inline | None = None
         self._outage: Outage | None = None
 
@@ -115,7 +115,7 @@ class WorkerCore:
                 self._around["workers"] = settings.share.count
                 scope.connections.limit = max(settings.share.of(settings.connections.limit), 1)
                 scope.connections.limit_per_host = max(settings.share.of(settings.connections.limit_per_host), 1)
-                logs_go_to(self._send, settings.log_level)
+                send_logs(self._send, settings.log_level)
                 with sharing(settings.share):
                     work: Work = unpack(data)
                     run_job = work.connect(self._around)
@@ -164,19 +164,19 @@ class WorkerCore:
             self._waiting.jobs.extend(message["jobs"])
             self._executor.wake()
         elif "stop" in message:
-            self._outage.stop()  # what waits for a server is given up; what runs may finish
+            self._outage.stop()  # jobs that wait for a server are dropped; running ones may finish
         else:
             self._executor.cancel(now=message["cancel"])
 
     def end(self) -> None:
-        """Give up what is in flight: the parent has ended the run."""
+        """Cancel the attempts in flight: the parent has ended the run."""
         self._waiting.ended = True
         if self._executor is not None:
             self._executor.cancel(now=True)
 
 
-class _ToParent(logging.Handler):
-    """Log lines for the parent, which shows them above its progress bar."""
+class _ParentLog(logging.Handler):
+    """Sends log lines to the parent, which shows them above its progress bar."""
 
     def __init__(self, send: Any) -> None:
         super().__init__()
@@ -190,8 +190,8 @@ class _ToParent(logging.Handler):
             self.handleError(record)
 
 
-def logs_go_to(send: Any, level: int) -> None:
+def send_logs(send: Any, level: int) -> None:
     """Send all log lines of this process to the parent, from any thread."""
     loop = asyncio.get_running_loop()
-    handler = _ToParent(lambda frame: loop.call_soon_threadsafe(send, frame))
+    handler = _ParentLog(lambda frame: loop.call_soon_threadsafe(send, frame))
     logging.basicConfig(level=level, handlers=[handler], format="%(message)s", force=True)

@@ -1,7 +1,7 @@
-"""Attempts in workers: who gets which job, and what happens to the jobs of a worker that ends.
+"""Attempts in workers: which worker runs which job, and what happens to the jobs of a worker that ends.
 
-A worker that ends gives its jobs back, and they run again. A job that was in flight when two workers ended fails: it
-may be what ends them. Workers are processes of this machine; another kind brings its own `WorkerLink`.
+The jobs of a worker that ended run again. A job that was in flight when two workers ended fails, because it may have
+ended them. Workers are processes of this machine; other kinds have their own `WorkerLink`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from velodrome.timing.spans import root
 Json = dict[str, Any]
 
 _MAIN = "velodrome.collector.executors.worker:main"
-_DEATHS = 2  # of workers while a job was in flight in them, before it fails
-_FRUITLESS = 3  # times that each worker may end without a job before the next rollout is finished
-GRACE_S = 2 * CLOSING_S + 3.0  # for the sessions of what is given up
+_MOST_DEATHS = 2  # of workers with a job in flight, before the job fails
+_MOST_IDLE_DEATHS = 3  # per worker, of workers without a job, before another rollout finishes
+GRACE_S = 2 * CLOSING_S + 3.0  # to close the sessions of cancelled rollouts
 
 
 class WorkerLink(Protocol):
-    """A worker that runs: frames to it and from it (`executors/frames.py`)."""
+    """A running worker: sends frames to it and receives frames from it (`executors/frames.py`)."""
 
     ending: str | None  # how it ended; None while it runs
 
     def send(self, data: bytes) -> None: ...
 
     async def receive(self) -> bytes | None:
-        """The next frame; None once it has ended."""
+        """The next frame; None once the worker has ended."""
         ...
 
     async def close(self, grace_s: float = ...) -> None:
-        """Give up what it runs and end it."""
+        """Cancel its jobs and end it."""
         ...
 
 
@@ -58,13 +58,13 @@ StartWorker = Callable[[int], Awaitable[WorkerLink]]  # by its number
 
 @asynccontextmanager
 async def worker_processes(work: Work, settings: WorkerSettings) -> AsyncIterator[StartWorker]:
-    """Starts workers of this machine; components that are shared are served from here as long as the block runs."""
+    """Yields the function that starts a worker on this machine. Shared components are served while the block runs."""
     async with packed(work) as data:
 
         async def start(number: int) -> WorkerLink:
-            own = replace(settings, share=Share(number, settings.share.count))
+            worker_settings = replace(settings, share=Share(number, settings.share.count))
             try:
-                child = await spawn(_MAIN, pickle.dumps(own))
+                child = await spawn(_MAIN, pickle.dumps(worker_settings))
             except OSError as error:
                 raise ServerError(f"a worker process cannot be started: {error}") from error
             child.send(data)
@@ -74,28 +74,28 @@ async def worker_processes(work: Work, settings: WorkerSettings) -> AsyncIterato
 
 
 class _Worker:
-    """A worker, or its place while none runs there, and its jobs."""
+    """The place of one worker and its jobs. `link` is None while no worker runs there."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.link: WorkerLink | None = None
         self.ready = False
         self.jobs: dict[int, Job] = {}  # by place
-        self.waiting: list[Job] = []  # for the next frame
+        self.unsent: list[Job] = []  # for the next frame
 
-    def give(self, job: Job) -> None:
+    def assign(self, job: Job) -> None:
         self.jobs[job.place] = job
-        self.waiting.append(job)
+        self.unsent.append(job)
 
     def flush(self, around: Json) -> None:
-        if self.waiting and self.link is not None:
-            self.link.send(frame(jobs=self.waiting, around=around))
-            self.waiting.clear()
+        if self.unsent and self.link is not None:
+            self.link.send(frame(jobs=self.unsent, around=around))
+            self.unsent.clear()
             around.pop("pace", None)
 
 
 class Workers(Executor):
-    """An executor over `count` workers. `start` makes one; `note` reports, `expire` stops the run."""
+    """An executor with `count` workers. `start` starts one; `note` reports to the user, `expire` stops the run."""
 
     def __init__(
         self,
@@ -108,38 +108,38 @@ class Workers(Executor):
         expire: Callable[[str], None],
     ) -> None:
         super().__init__(limit=limit, around=around)
-        self._launch = start
+        self._start_worker = start
         self._workers = [_Worker(number) for number in range(count)]
         self._note, self._expire = note, expire
-        self._notes: dict[str, set[int]] = {}  # which workers sent it
-        self._returned: deque[Job] = deque()  # to run again
-        self._deaths: dict[int, int] = {}  # of workers while a job was in flight in them, by its place
-        self._fruitless = 0
+        self._notes: dict[str, set[int]] = {}  # note -> the numbers of the workers that sent it
+        self._jobs_to_rerun: deque[Job] = deque()
+        self._deaths: dict[int, int] = {}  # job place -> workers that ended with the job in flight
+        self._idle_deaths = 0
         self._closing = False
-        self._lives: list[asyncio.Task[None]] = []
-        self._endings: list[asyncio.Task[None]] = []
+        self._worker_tasks: list[asyncio.Task[None]] = []
+        self._closing_tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
-        """Start no more jobs. Those that came back from a worker that ended are not run again, either."""
-        self._handed_back += len(self._returned)
-        self._returned.clear()
+        """Start no more jobs. Jobs of a worker that ended are not run again, either."""
+        self._returned_count += len(self._jobs_to_rerun)
+        self._jobs_to_rerun.clear()
         self._send_to_all(frame(stop=True))
         super().stop()
 
     def cancel(self, *, now: bool = False) -> None:
-        """Give up what is in flight; sessions are closed. `now`: workers that end already are not waited for."""
+        """Cancel the attempts in flight; their sessions are closed. `now`: do not wait for workers that are closing."""
         self._send_to_all(frame(cancel=now))
-        for ending in self._endings if now else ():
-            ending.cancel()
+        for task in self._closing_tasks if now else ():
+            task.cancel()
         super().cancel(now=now)
 
     async def begin(self) -> None:
         """Start the workers, and wait until one of them can run jobs."""
-        if self._lives:
+        if self._worker_tasks:
             return
-        self._lives = [asyncio.create_task(self._live(worker)) for worker in self._workers]
-        for life in self._lives:
-            life.add_done_callback(self._life_ended)
+        self._worker_tasks = [asyncio.create_task(self._keep_running(worker)) for worker in self._workers]
+        for task in self._worker_tasks:
+            task.add_done_callback(self._worker_task_ended)
         while not self._stopping and not any(worker.ready for worker in self._workers):
             await self._until_woken()
 
@@ -152,34 +152,34 @@ class Workers(Executor):
         around = self._around
         around["limit"] = self.limit
         while not self._stopping:
-            worker = self._freest()
+            worker = self._least_busy_worker()
             if worker is None:
                 break
-            job = self._returned.popleft() if self._returned else self._next(jobs)
+            job = self._jobs_to_rerun.popleft() if self._jobs_to_rerun else self._next(jobs)
             if job is None:
                 break
-            worker.give(job)
+            worker.assign(job)
         around["in_flight"] = self.in_flight
         for worker in self._workers:
             worker.flush(around)
 
-    def _freest(self) -> _Worker | None:
-        """The worker with the fewest jobs. None has more than its share, also while others still start."""
-        ready = [worker for worker in self._workers if worker.ready]
-        freest = min(ready, key=lambda worker: len(worker.jobs), default=None)
+    def _least_busy_worker(self) -> _Worker | None:
+        """The ready worker with the fewest jobs; None if it has its share, even while other workers still start."""
+        ready = [each for each in self._workers if each.ready]
+        worker = min(ready, key=lambda each: len(each.jobs), default=None)
         share = -(-self.limit // len(self._workers))
-        return freest if freest is not None and len(freest.jobs) < share else None
+        return worker if worker is not None and len(worker.jobs) < share else None
 
-    async def _live(self, worker: _Worker) -> None:
-        """Start a worker, and again whenever it ends, until the run is over."""
+    async def _keep_running(self, worker: _Worker) -> None:
+        """Start a worker, and replace it whenever it ends, until the run is over."""
         while not self._closing and not self._stopping:
-            link, ended = await self._launch(worker.number), False
+            link, ended = await self._start_worker(worker.number), False
             try:
                 if self._closing:
                     return
                 worker.link = link
                 while (data := await link.receive()) is not None:
-                    self._take(worker, pickle.loads(data))
+                    self._handle_message(worker, pickle.loads(data))
                 ended = True
             finally:
                 worker.link, worker.ready = None, False
@@ -188,13 +188,13 @@ class Workers(Executor):
             if not self._closing and not self._cancelled:
                 self._take_back_jobs(worker, link.ending)
 
-    def _take(self, worker: _Worker, message: Json) -> None:
-        """Handle a frame from a worker."""
+    def _handle_message(self, worker: _Worker, message: Json) -> None:
+        """Handle a message from a worker."""
         if "attempts" in message:
             for attempt in attempts_in(message["attempts"], worker.jobs):
                 del worker.jobs[attempt.job.place]
                 self._finish(attempt)
-            self._fruitless = 0
+            self._idle_deaths = 0
         elif "ready" in message:
             worker.ready = True
         elif "note" in message:
@@ -210,13 +210,13 @@ class Workers(Executor):
                 call.rate_limited(message["rate_limited"])
         elif "dropped" in message:
             worker.jobs.pop(message["dropped"], None)
-            self._handed_back += 1
+            self._returned_count += 1
         elif "refused" in message:
             raise InputError(*message["refused"])
         self.wake()
 
     def _note_once(self, worker: _Worker, note: str) -> None:
-        """Report a worker's note, unless another worker has sent the same."""
+        """Report a worker's note, unless another worker has sent the same note."""
         senders = self._notes.setdefault(note, set())
         if not senders or worker.number in senders:
             senders.clear()
@@ -224,57 +224,59 @@ class Workers(Executor):
         senders.add(worker.number)
 
     def _finish(self, attempt: Attempt) -> None:
-        """Take the result of a job."""
+        """Queue the result of a job for the caller."""
         self._deaths.pop(attempt.job.place, None)
         self._finished.append(attempt)
 
     def _take_back_jobs(self, worker: _Worker, ending: str | None) -> None:
-        """A worker ended: its jobs run again, or fail if it was their second death."""
+        """Run the jobs of a worker that ended again. A job fails if this is the second worker that ended with it."""
         jobs, worker.jobs = list(worker.jobs.values()), {}
-        worker.waiting.clear()
-        self._fruitless += not jobs
-        if self._fruitless > _FRUITLESS * len(self._workers):
+        worker.unsent.clear()
+        self._idle_deaths += not jobs
+        if self._idle_deaths > _MOST_IDLE_DEATHS * len(self._workers):
             raise ServerError(f"workers end before they run a rollout; the last one ended with {ending}")
         if self._stopping:
-            self._handed_back += len(jobs)
+            self._returned_count += len(jobs)
             self._note(f"a worker ended ({ending}); of its rollouts {len(jobs)} were not finished")
             jobs = []
         else:
-            what = f"{len(jobs)} rollouts that it ran are not finished" if jobs else "another one takes its place"
-            self._note(f"a worker ended ({ending}); {what}")
+            effect = f"{len(jobs)} rollouts that it ran are not finished" if jobs else "another one takes its place"
+            self._note(f"a worker ended ({ending}); {effect}")
         for job in jobs:
             self._deaths[job.place] = deaths = self._deaths.get(job.place, 0) + 1
-            if deaths < _DEATHS:
-                self._returned.append(job)
+            if deaths < _MOST_DEATHS:
+                self._jobs_to_rerun.append(job)
             else:
-                self._finish(_lost_again(job, ending))
+                self._finish(_lost_attempt(job, ending))
         self.wake()
 
-    def _life_ended(self, life: asyncio.Task[None]) -> None:
-        if not life.cancelled() and life.exception() is not None:
-            self._error = self._error or life.exception()
+    def _worker_task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._error = self._error or task.exception()
             self.wake()
 
     async def aclose(self) -> None:
-        """Give up what is in flight, and end the workers."""
+        """Cancel the attempts in flight, and end the workers."""
         self._closing = True
         links = [worker.link for worker in self._workers if worker.link is not None]
-        self._endings = [asyncio.create_task(link.close(GRACE_S)) for link in links]
-        ends = await asyncio.gather(*self._endings, return_exceptions=True)
-        await self._end_lives()
-        for fault in (end for end in ends if isinstance(end, Exception)):
-            raise fault
+        self._closing_tasks = [asyncio.create_task(link.close(GRACE_S)) for link in links]
+        results = await asyncio.gather(*self._closing_tasks, return_exceptions=True)
+        await self._end_worker_tasks()
+        for error in (result for result in results if isinstance(result, Exception)):
+            raise error
 
-    async def _end_lives(self) -> None:
-        for life in (await asyncio.wait(self._lives, timeout=GRACE_S))[1] if self._lives else ():
-            life.cancel()  # it was being started
-        await asyncio.gather(*self._lives, return_exceptions=True)
+    async def _end_worker_tasks(self) -> None:
+        for task in (await asyncio.wait(self._worker_tasks, timeout=GRACE_S))[1] if self._worker_tasks else ():
+            task.cancel()  # the worker was still starting
+        await asyncio.gather(*self._worker_tasks, return_exceptions=True)
 
 
-def _lost_again(job: Job, ending: str | None) -> Attempt:
-    """The failure of a job whose workers ended."""
+def _lost_attempt(job: Job, ending: str | None) -> Attempt:
+    """The failure of a job that was in flight when two workers ended."""
     spans = root("rollout")
     with spans:
         pass
-    error = AgentError(f"{_DEATHS} worker processes ended while this rollout was in flight, the last with {ending}")
+    error = AgentError(
+        f"{_MOST_DEATHS} worker processes ended while this rollout was in flight, the last with {ending}"
+    )
     return failed_attempt(job, error, meta_of(job), account(spans, None), spans)
