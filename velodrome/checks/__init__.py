@@ -1,6 +1,6 @@
-"""What can be wrong with rollouts: every check of `velo check`, in one streaming pass.
+"""The checks of `velo check`, in one streaming pass.
 
-A check has a name, a severity and a heading in docs/checks.md. It says nothing about a clean run, however small.
+A check has a name, a severity and a heading in docs/checks.md. It reports nothing for a clean run of any size.
 """
 
 from velodrome.checks.check import SEVERITIES, Finding, Severity

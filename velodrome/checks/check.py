@@ -1,14 +1,14 @@
-"""What a check is, and what it finds.
+"""The base classes of checks, and their findings.
 
-A check reads the facts of rows and keeps counters and a few line numbers, never rows. To add one: write its class in
-the file of its family, add it to `CHECKS` there, and describe it under its name in docs/checks.md. Its class is a
+A check reads the facts of rows and keeps counters and a few line numbers, never rows. To add one, write a class in the
+file of its family, add it to `CHECKS` there, and describe it under its name in docs/checks.md. Its base class is
 
 - `RowCheck`, if each row has the problem or not: `true_of(row)`. It counts the rows and grades their share: from
   `warning` on (a share, 0.05 is 5% of the rollouts) it reports a warning, from `error` on an error, below that `least`;
-- `KindCheck`, if a row may have it in several forms: `kinds_of(row)` names them, and the message lists the commonest;
-- `Check`, for anything else, such as what several rows have in common.
+- `KindCheck`, if the problem has several forms: `kinds_of(row)` returns them, and the message lists the commonest;
+- `Check` for anything else, such as a comparison of rows.
 
-`severity` is the worst that it can report, which `velo check --list` shows; a `RowCheck` has it from its limits.
+`severity` is the worst that it can report, for `velo check --list`. A `RowCheck` derives it from its limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing a check found. `examples` are line numbers, each in the file at the same place of `files`."""
+    """One result of a check. `examples` are line numbers, each in the file at the same place of `files`."""
 
     name: str
     severity: Severity
@@ -43,7 +43,7 @@ class Finding:
     examples: list[int]
     advice: str
     files: list[str] = field(default_factory=list)
-    # Of every rollout that has it, if lines are kept: of a failure `FAILED` plus its line in the failures file.
+    # Of every affected rollout, if lines are kept. A failure has `FAILED` plus its line in the failures file.
     lines: Sequence[int] = field(default=(), compare=False, repr=False)
 
     def as_json(self) -> Json:
@@ -51,34 +51,34 @@ class Finding:
 
 
 class RowBatch(list[RowFacts]):
-    """Some rows of one file, and which of them several checks need. Episodes are not judged as answers are."""
+    """Some rows of one file, with selections that several checks share. Episodes are not checked as answers."""
 
     def __init__(self, rows: list[RowFacts]) -> None:
         super().__init__(rows)
-        answers = [one for one in rows if "episode" not in one.row or not one.episode]
-        self.scored = [one for one in answers if one.reward is not None and abs(one.reward) < at.LARGEST]
-        self.rewards: list[Any] = [one.reward for one in self.scored]
-        self.timed = [one for one in answers if one.total_s and one.times is not None]
+        answers = [facts for facts in rows if "episode" not in facts.row or not facts.episode]
+        self.scored = [facts for facts in answers if facts.reward is not None and abs(facts.reward) < at.LARGEST]
+        self.rewards: list[Any] = [facts.reward for facts in self.scored]
+        self.timed = [facts for facts in answers if facts.total_s and facts.times is not None]
 
 
 class Seen:
-    """What all checks share: how many rollouts there were, what is remembered of tasks, and where lines count from."""
+    """State that all checks share: the number of rollouts, the tasks, and the line where the file starts."""
 
     def __init__(self, *, keeps_lines: bool = False) -> None:
         self.rows = 0
-        self.keeps_lines = keeps_lines  # of all rollouts that have something, not of a few examples
+        self.keeps_lines = keeps_lines  # of all affected rollouts, not only of examples
         self.tasks = TaskMemory(keeps_lines=keeps_lines)
         self.before = 0  # lines of the files before this one
 
-    def line(self, one: RowFacts) -> int:
+    def line(self, facts: RowFacts) -> int:
         """The line of a row, counted over all files."""
-        return self.before + one.line
+        return self.before + facts.line
 
 
 class Check:
-    """One check: `add` is fed rows, `findings` says what they come to.
+    """One check: `add` reads rows, `findings` returns the results.
 
-    `name` is its heading in docs/checks.md, `severity` the worst it can say, `about` one line for a list.
+    `name` is its heading in docs/checks.md, `severity` the worst it can report, `about` one line for a list.
     """
 
     name: ClassVar[str]
@@ -94,15 +94,15 @@ class Check:
         self.lines = array("Q")  # of all hits, if they are kept
 
     def add(self, batch: RowBatch) -> None:
-        """Look at some rollouts."""
+        """Read some rollouts."""
 
     def findings(self) -> Iterator[Finding]:
-        """What was found so far."""
+        """The findings so far."""
         raise NotImplementedError
 
     def hit(self, rows: Sequence[RowFacts]) -> None:
         if rows:
-            self.hit_lines([self.seen.line(one) for one in rows])
+            self.hit_lines([self.seen.line(facts) for facts in rows])
 
     def hit_lines(self, lines: Sequence[int]) -> None:
         self.hits += len(lines)
@@ -111,7 +111,7 @@ class Check:
             self.lines.extend(lines)
 
     def share(self, of: int | None = None) -> float:
-        """The share of rollouts, or of something else, that was counted."""
+        """The hits as a share of `of`, which is by default the number of rollouts."""
         return self.hits / ((self.seen.rows if of is None else of) or 1)
 
     def finding(
@@ -137,7 +137,7 @@ class Check:
 
 
 class RowCheck(Check):
-    """Counts the rows that something is true of, and grades their share."""
+    """Counts the rows for which `true_of` holds, and grades their share."""
 
     of: ClassVar[str] = "rollouts"
     says: ClassVar[str]  # "3 of 200 answers (1.5%) <says>"
@@ -149,11 +149,11 @@ class RowCheck(Check):
         if "severity" not in cls.__dict__:
             cls.severity = "error" if cls.error is not None else "warning" if cls.warning is not None else cls.least
 
-    def true_of(self, one: RowFacts) -> bool:
+    def true_of(self, facts: RowFacts) -> bool:
         raise NotImplementedError
 
     def add(self, batch: RowBatch) -> None:
-        self.hit([one for one in batch if self.true_of(one)])
+        self.hit([facts for facts in batch if self.true_of(facts)])
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
@@ -166,18 +166,18 @@ class RowCheck(Check):
 
 
 class KindCheck(RowCheck):
-    """Counts rows by what is odd in them, and names what is there most often."""
+    """Counts rows by the kind of their problem, and reports the commonest kinds."""
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.kinds: FirstNames[list[int]] = FirstNames(at.MOST_NAMES, lambda: [0])
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
         raise NotImplementedError
 
     def add(self, batch: RowBatch) -> None:
-        odd = [(one, kinds) for one in batch if (kinds := self.kinds_of(one))]
-        self.hit([one for one, _ in odd])
+        odd = [(facts, kinds) for facts in batch if (kinds := self.kinds_of(facts))]
+        self.hit([facts for facts, _ in odd])
         for kind in [kind for _, kinds in odd for kind in kinds]:
             count = self.kinds.of(kind)
             if count is not None:
@@ -189,7 +189,7 @@ class KindCheck(RowCheck):
 
 
 class KeptValues:
-    """A number of each rollout with its line, to list at the end the rollouts beyond a bound."""
+    """A number and a line of each rollout, to list the rollouts beyond a bound at the end."""
 
     def __init__(self) -> None:
         self._values, self._lines = array("d"), array("Q")
@@ -210,7 +210,7 @@ class KeptValues:
 
 
 def graded(count: int, share: float, *, warning: float | None = None, error: float | None = None) -> Severity:
-    """How bad a share is; a few rollouts are worth a note and no more."""
+    """The severity of a share; fewer than `FEW` rollouts are a note at most."""
     if count >= at.FEW:
         if error is not None and share >= error:
             return "error"

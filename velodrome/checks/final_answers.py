@@ -19,8 +19,8 @@ class EmptyAnswers(RowCheck):
     of, says = "answers", "are empty"
     warning, error = at.EMPTY_WARNING, at.EMPTY_ERROR
 
-    def true_of(self, one: RowFacts) -> bool:
-        return not one.answer or one.answer.isspace()
+    def true_of(self, facts: RowFacts) -> bool:
+        return not facts.answer or facts.answer.isspace()
 
 
 class ErrorAnswers(RowCheck):
@@ -30,8 +30,8 @@ class ErrorAnswers(RowCheck):
     of, says = "answers", "are the error of a program"
     least, error = "warning", at.ERROR_ANSWERS_ERROR
 
-    def true_of(self, one: RowFacts) -> bool:
-        return is_error(one.answer)
+    def true_of(self, facts: RowFacts) -> bool:
+        return is_error(facts.answer)
 
 
 class Truncated(RowCheck):
@@ -41,8 +41,8 @@ class Truncated(RowCheck):
     of, says = "answers", "are cut off by the token limit"
     warning = at.CUT_WARNING
 
-    def true_of(self, one: RowFacts) -> bool:
-        return one.stopped_by in _TOKEN_LIMITS
+    def true_of(self, facts: RowFacts) -> bool:
+        return facts.stopped_by in _TOKEN_LIMITS
 
 
 class OutOfSteps(RowCheck):
@@ -52,8 +52,8 @@ class OutOfSteps(RowCheck):
     says = "ended at max_steps"
     warning = at.CUT_WARNING
 
-    def true_of(self, one: RowFacts) -> bool:
-        return one.stopped_by == "max_steps"
+    def true_of(self, facts: RowFacts) -> bool:
+        return facts.stopped_by == "max_steps"
 
 
 class Refusals(RowCheck):
@@ -63,8 +63,8 @@ class Refusals(RowCheck):
     of, says = "answers", "begin like a refusal"
     warning = at.REFUSALS_WARNING
 
-    def true_of(self, one: RowFacts) -> bool:
-        return is_refusal(one.answer) or one.refused
+    def true_of(self, facts: RowFacts) -> bool:
+        return is_refusal(facts.answer) or facts.refused
 
 
 class Repetition(RowCheck):
@@ -76,8 +76,8 @@ class Repetition(RowCheck):
     says = "run in circles at the end of a text"
     warning = at.LOOPS_WARNING
 
-    def true_of(self, one: RowFacts) -> bool:
-        long = [text for text in one.written if len(text) >= at.REPETITION_LEAST]
+    def true_of(self, facts: RowFacts) -> bool:
+        long = [text for text in facts.written if len(text) >= at.REPETITION_LEAST]
         return any(map(runs_in_circles, long))
 
 

@@ -1,4 +1,4 @@
-"""The file itself: whether every line is a rollout, each is there once, and how many are not there at all."""
+"""The file itself: lines that are not rollouts, duplicate keys, and failures."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Unreadable(Check):
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.torn = 0
-        self.reason: tuple[bool, str] | None = None  # the first by name; of torn lines only if there are no others
+        self.reason: tuple[bool, str] | None = None  # the first in sorted order; a torn line only if there is no other
 
     def lost(self, line: int, reason: str, *, torn: bool = False) -> None:
-        """A line nothing else could be read from."""
+        """Count a line that could not be read."""
         self.reason = min(self.reason or (torn, reason), (torn, reason))
         self.torn += torn
         self.hit_lines([line])
@@ -52,9 +52,9 @@ class Schema(KindCheck):
     advice = "docs/rollouts.md names every field; velo import turns other formats into rollouts"
     of, says = "rows", "are not rollouts"
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        wrong = [name for name in one.wrong if not name.startswith(_CHECKED_ELSEWHERE)] if one.wrong else []
-        return [*(f"no {name}" for name in one.missing), *(f"{name} of a wrong type" for name in wrong)][:1]
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        wrong = [name for name in facts.wrong if not name.startswith(_CHECKED_ELSEWHERE)] if facts.wrong else []
+        return [*(f"no {name}" for name in facts.missing), *(f"{name} of a wrong type" for name in wrong)][:1]
 
 
 class DuplicateKeys(Check):
@@ -68,30 +68,30 @@ class DuplicateKeys(Check):
         self.keys, self.places = array("q"), array("Q")
 
     def add(self, batch: RowBatch) -> None:
-        keyed = [one for one in batch if one.key is not None]
-        self.keys.extend([hash(one.key) for one in keyed])
-        self.places.extend([self.seen.line(one) for one in keyed])
+        keyed = [facts for facts in batch if facts.key is not None]
+        self.keys.extend([hash(facts.key) for facts in keyed])
+        self.places.extend([self.seen.line(facts) for facts in keyed])
 
     def end_file(self) -> None:
         """Start a new file: the same key in another file is another run."""
-        self.hit_lines(self._again())
+        self.hit_lines(self._duplicate_lines())
         self.keys, self.places = array("q"), array("Q")
 
-    def _again(self) -> list[int]:
+    def _duplicate_lines(self) -> list[int]:
         import numpy as np
 
         keys = np.frombuffer(self.keys, np.int64)
         order = np.argsort(keys, kind="stable")
-        again = order[1:][keys[order][1:] == keys[order][:-1]]
-        return sorted(self.places[place] for place in again)
+        repeated = order[1:][keys[order][1:] == keys[order][:-1]]
+        return sorted(self.places[place] for place in repeated)
 
     def findings(self) -> Iterator[Finding]:
-        again = self._again()
-        count = self.hits + len(again)
+        duplicates = self._duplicate_lines()
+        count = self.hits + len(duplicates)
         if count:
             message = f"{part(count, self.seen.rows, 'rollouts')} have a key that was there before"
-            share, examples = count / self.seen.rows, [*self.examples, *again]
-            lines = [*self.lines, *again]
+            share, examples = count / self.seen.rows, [*self.examples, *duplicates]
+            lines = [*self.lines, *duplicates]
             yield self.finding("error", message, count=count, share=share, examples=examples, lines=lines)
 
 
@@ -101,8 +101,8 @@ class TokenCounts(RowCheck):
     advice = "the model server returns no usage; token metrics and max_total_tokens miss these rollouts"
     says = "have no token counts"
 
-    def true_of(self, one: RowFacts) -> bool:
-        return not (one.total_tokens or one.output_tokens) and not one.episode
+    def true_of(self, facts: RowFacts) -> bool:
+        return not (facts.total_tokens or facts.output_tokens) and not facts.episode
 
 
 class TokenIds(KindCheck):
@@ -115,8 +115,8 @@ class TokenIds(KindCheck):
     )
     says = "lack token ids or log-probabilities that were asked for or that other turns have"
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        return one.token_flaws
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        return facts.token_flaws
 
 
 class NoRollouts(Check):
@@ -147,8 +147,8 @@ class Failures(Check):
 
     def add(self, batch: RowBatch) -> None:
         if self.failed:
-            for one in batch:
-                self.failed.pop(one.key or "", None)
+            for facts in batch:
+                self.failed.pop(facts.key or "", None)
 
     def findings(self) -> Iterator[Finding]:
         count = len(self.failed)
@@ -157,12 +157,14 @@ class Failures(Check):
         requested = self.seen.rows + count
         error = at.FAILED_ERROR if count >= at.FAILED_LEAST else None
         severity = graded(count, count / requested, warning=at.FAILED_WARNING, error=error)
-        alike: dict[str, list[str]] = {}  # reasons that differ in numbers alone
+        similar_reasons: dict[str, list[str]] = {}  # reasons that differ in numbers alone
         for reason, _ in self.failed.values():
-            alike.setdefault(_FOLDED.sub("…", reason), []).append(reason)
-        top = min(alike, key=lambda folded: (-len(alike[folded]), folded))
-        reason = clean(min(alike[top]), longest=_LONGEST_REASON)
-        message = f"{part(count, requested, 'rollouts')} failed, most often ({len(alike[top]):,}): {reason}"
+            similar_reasons.setdefault(_FOLDED.sub("…", reason), []).append(reason)
+        commonest = min(similar_reasons, key=lambda folded: (-len(similar_reasons[folded]), folded))
+        reason = clean(min(similar_reasons[commonest]), longest=_LONGEST_REASON)
+        message = (
+            f"{part(count, requested, 'rollouts')} failed, most often ({len(similar_reasons[commonest]):,}): {reason}"
+        )
         lines = [FAILED + line for _, line in self.failed.values() if line]
         yield self.finding(severity, message, count=count, share=count / requested, lines=lines)
 

@@ -1,4 +1,4 @@
-"""Tasks and their repeats: whether there is anything to learn from them."""
+"""Tasks and their repeats: whether a model can learn from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from velodrome.stats.metrics import PASS_REWARD
 
 
 class _TaskCheck(Check):
-    """Counts tasks that have enough repeats to be judged."""
+    """Counts tasks, of those with enough repeats."""
 
     by_task = True
     severity = "warning"
@@ -20,18 +20,18 @@ class _TaskCheck(Check):
     says: str
 
     def true_of(self, task: TaskRepeats) -> bool | None:
-        """Whether the task counts; None if it cannot be said."""
+        """Whether the task has the problem; None if it has too few repeats to know."""
         raise NotImplementedError
 
     def findings(self) -> Iterator[Finding]:
-        judged = [(task.line, self.true_of(task)) for task in self.seen.tasks.values()]
-        hits = sorted(line for line, verdict in judged if verdict)
-        count = sum(verdict is not None for _, verdict in judged)
+        verdicts = [(task.line, self.true_of(task)) for task in self.seen.tasks.values()]
+        hits = sorted(line for line, verdict in verdicts if verdict)
+        count = sum(verdict is not None for _, verdict in verdicts)
         share = len(hits) / (count or 1)
         if count < at.TASKS_LEAST or share < self.note:
             return
         severity: Severity = "warning" if share >= self.warning else "info"
-        message = f"{part(len(hits), count, 'tasks')}{self.seen.tasks.some} {self.says}"
+        message = f"{part(len(hits), count, 'tasks')}{self.seen.tasks.scope} {self.says}"
         lines = self.seen.tasks.lines_of({*hits})
         yield self.finding(severity, message, count=len(hits), share=share, examples=hits, lines=lines)
 
@@ -72,7 +72,7 @@ class SameAnswers(_TaskCheck):
     says = "have repeats that say the same, word for word"
 
     def true_of(self, task: TaskRepeats) -> bool | None:
-        if task.tries < at.REPEATS_LEAST or 2 * len(task.said) < task.tries:
+        if task.tries < at.REPEATS_LEAST or 2 * len(task.texts) < task.tries:
             return None
         return task.same >= at.SAME_SHARE * task.tries
 
@@ -89,7 +89,7 @@ class DuplicateTasks(Check):
         if copies:
             yield self.finding(
                 graded(len(copies), len(copies) / tasks, warning=at.DUPLICATE_WARNING),
-                f"{part(len(copies), tasks, 'tasks')}{self.seen.tasks.some} were there before under another id",
+                f"{part(len(copies), tasks, 'tasks')}{self.seen.tasks.scope} were there before under another id",
                 count=len(copies),
                 share=len(copies) / tasks,
                 examples=copies,

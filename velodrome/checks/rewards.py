@@ -1,4 +1,4 @@
-"""Rewards: whether they tell rollouts apart, and whether they are numbers one can learn from."""
+"""Rewards: whether they differ between rollouts, and whether they are usable numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.task import hashed
 from velodrome.timing.percentiles import Quantiles
 
-_ROUNDING = 1e-12  # of the sum of squares; what differs by less differs by rounding alone
+_ROUNDING = 1e-12  # of the sum of squares; smaller differences are rounding
 _LONGEST_NAME = 64
 
 
 class _Alike(Check):
-    """All rewards are one number: `only`, or without it neither 0 nor 1."""
+    """All rewards are the same number: `only`, or without it a number other than 0 and 1."""
 
     severity = "error"
     only: float | None = None
@@ -65,8 +65,8 @@ class ConstantReward(_Alike):
     advice = "check that verify reads the answer, and not only its form"
 
 
-def _unscored(one: RowFacts) -> bool:
-    return one.deferred or (one.reward is None and "reward" in one.row and one.row["reward"] is None)
+def _unscored(facts: RowFacts) -> bool:
+    return facts.deferred or (facts.reward is None and "reward" in facts.row and facts.row["reward"] is None)
 
 
 class BadReward(KindCheck):
@@ -76,14 +76,14 @@ class BadReward(KindCheck):
     advice = "fix verify and score the file again with velo verify; a trainer fed with these diverges or stops"
     of, says = "rewards", "are not usable numbers"
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        reward = one.reward
-        if (reward is not None and abs(reward) < at.LARGEST) or _unscored(one):
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        reward = facts.reward
+        if (reward is not None and abs(reward) < at.LARGEST) or _unscored(facts):
             return ()
-        if "reward" in one.wrong:
+        if "reward" in facts.wrong:
             return ("not a number",)
-        if reward is not None or "reward" in one.not_finite:
-            return ("NaN",) if one.row["reward"] != one.row["reward"] else ("infinite",)
+        if reward is not None or "reward" in facts.not_finite:
+            return ("NaN",) if facts.row["reward"] != facts.row["reward"] else ("infinite",)
         return ("missing",)
 
 
@@ -94,8 +94,8 @@ class NotFinite(KindCheck):
     advice = "fix what verify returns; JSON has no such number: other readers refuse the line, and means leave it out"
     of, says = "rows", "have NaN or infinite numbers"
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        return [name[:_LONGEST_NAME] for name in one.not_finite if name != "reward"] if one.not_finite else ()
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        return [name[:_LONGEST_NAME] for name in facts.not_finite if name != "reward"] if facts.not_finite else ()
 
 
 class RewardOutliers(Check):
@@ -106,43 +106,49 @@ class RewardOutliers(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.spread = Quantiles()
+        self.distribution = Quantiles()
         self.highest: list[tuple[float, int]] = []  # the few most extreme: (reward, -line), and (-reward, -line)
         self.lowest: list[tuple[float, int]] = []
-        self.all = KeptValues()  # if lines are kept
+        self.kept_rewards = KeptValues()  # if lines are kept
 
     def add(self, batch: RowBatch) -> None:
         rewards = batch.rewards
         if not rewards:
             return
-        self.spread.extend(rewards)
+        self.distribution.extend(rewards)
         if max(rewards) > at.OUTLIER_REWARD or min(rewards) < -at.OUTLIER_REWARD:
-            self.hit([one for one in batch.scored if abs(one.reward or 0.0) > at.OUTLIER_REWARD])
-        places = [(reward, -self.seen.line(one)) for reward, one in zip(rewards, batch.scored, strict=True)]
+            self.hit([facts for facts in batch.scored if abs(facts.reward or 0.0) > at.OUTLIER_REWARD])
+        places = [(reward, -self.seen.line(facts)) for reward, facts in zip(rewards, batch.scored, strict=True)]
         self.highest = heapq.nlargest(at.EXAMPLES, [*self.highest, *places])
         self.lowest = heapq.nlargest(at.EXAMPLES, [*self.lowest, *((-reward, line) for reward, line in places)])
         if self.seen.keeps_lines:
-            self.all.extend(rewards, [-line for _, line in places])
+            self.kept_rewards.extend(rewards, [-line for _, line in places])
 
     def findings(self) -> Iterator[Finding]:
-        count = self.spread.count
+        count = self.distribution.count
         if self.hits:
-            mostly = self.share(count) > at.SCALE_SHARE
-            beyond = f"{part(self.hits, count, 'rewards')} are beyond {at.OUTLIER_REWARD:g}"
-            message = f"{beyond}: that is their scale" if mostly else beyond
-            yield self.finding("info" if mostly else "warning", message, share=self.share(count))
+            is_scale = self.share(count) > at.SCALE_SHARE
+            text = f"{part(self.hits, count, 'rewards')} are beyond {at.OUTLIER_REWARD:g}"
+            message = f"{text}: that is their scale" if is_scale else text
+            yield self.finding("info" if is_scale else "warning", message, share=self.share(count))
             return
         if count < at.OUTLIER_LEAST:
             return
-        median = self.spread.quantile(0.5)
-        away = at.OUTLIER_DEVIATIONS * max(1.4826 * self.spread.deviation(), at.OUTLIER_LEAST_DEVIATION)
-        beyond_all = self.all.outside(median - away, median + away)
-        far = len(beyond_all) if self.seen.keeps_lines else self.spread.outside(median - away, median + away)
+        median = self.distribution.quantile(0.5)
+        distance = at.OUTLIER_DEVIATIONS * max(1.4826 * self.distribution.deviation(), at.OUTLIER_LEAST_DEVIATION)
+        outlier_lines = self.kept_rewards.outside(median - distance, median + distance)
+        outliers = (
+            len(outlier_lines)
+            if self.seen.keeps_lines
+            else self.distribution.outside(median - distance, median + distance)
+        )
         extremes = [*self.highest, *((-reward, line) for reward, line in self.lowest)]
-        lines = sorted({-line for reward, line in extremes if abs(reward - median) > away})
-        if lines and 0 < far <= at.OUTLIER_SHARE * count:
-            message = f"{part(far, count, 'rewards')} are more than {away:.3g} from the median, {median:.3g}"
-            yield self.finding("warning", message, count=far, share=far / count, examples=lines, lines=beyond_all)
+        lines = sorted({-line for reward, line in extremes if abs(reward - median) > distance})
+        if lines and 0 < outliers <= at.OUTLIER_SHARE * count:
+            message = f"{part(outliers, count, 'rewards')} are more than {distance:.3g} from the median, {median:.3g}"
+            yield self.finding(
+                "warning", message, count=outliers, share=outliers / count, examples=lines, lines=outlier_lines
+            )
 
 
 class RewardLength(Check):
@@ -158,18 +164,18 @@ class RewardLength(Check):
         self.tasks: HashSample[Correlated] = HashSample(at.CORRELATION_TASKS)
 
     def add(self, batch: RowBatch) -> None:
-        for reward, one in zip(batch.rewards, batch.scored, strict=True):
-            if one.task is not None and self.tasks.takes(place := hashed(one.task)):
+        for reward, facts in zip(batch.rewards, batch.scored, strict=True):
+            if facts.task is not None and self.tasks.takes(place := hashed(facts.task)):
                 if place not in self.tasks:
                     self.tasks.put(place, Correlated())
                 if place in self.tasks:
-                    self.tasks[place].add(sum(map(len, one.written)), reward)
+                    self.tasks[place].add(sum(map(len, facts.written)), reward)
 
     def findings(self) -> Iterator[Finding]:
-        r, n, telling = _within(self.tasks.values())
-        if abs(r) >= at.CORRELATION and telling >= at.CORRELATION_LEAST:
-            which = "longer" if r > 0 else "shorter"
-            message = f"{which} outputs of the same task get the higher rewards: r = {r:.2f} over {n:,} rollouts"
+        r, n, freedom = _within(self.tasks.values())
+        if abs(r) >= at.CORRELATION and freedom >= at.CORRELATION_LEAST:
+            better = "longer" if r > 0 else "shorter"
+            message = f"{better} outputs of the same task get the higher rewards: r = {r:.2f} over {n:,} rollouts"
             yield self.finding("warning", message, count=n, share=n / (self.seen.rows or 1), examples=(), lines=())
 
 
@@ -194,19 +200,19 @@ class Correlated:
 
 
 def _within(tasks: Iterable[Correlated]) -> tuple[float, int, int]:
-    """The correlation within tasks, over how many rollouts, and how many of these are beyond one per task."""
+    """The correlation within tasks, the number of rollouts, and the number of rollouts minus one per task."""
     lengths = rewards = both = 0.0
-    n = telling = 0
+    n = freedom = 0
     for each in tasks:
-        if each.low >= each.high:  # one reward tells nothing
+        if each.low >= each.high:  # equal rewards show no correlation
             continue
         spread = each.yy - each.y * each.y / each.n
         if spread > _ROUNDING * each.yy:
             lengths += (each.n * each.xx - each.x**2) / each.n
             rewards += spread
             both += each.xy - each.x * each.y / each.n
-            n, telling = n + each.n, telling + each.n - 1
-    return (both / sqrt(lengths) / sqrt(rewards) if lengths > 0 and rewards > 0 else 0.0), n, telling
+            n, freedom = n + each.n, freedom + each.n - 1
+    return (both / sqrt(lengths) / sqrt(rewards) if lengths > 0 and rewards > 0 else 0.0), n, freedom
 
 
 class Deferred(RowCheck):
@@ -215,8 +221,8 @@ class Deferred(RowCheck):
     advice = "velo verify scores them into a new file"
     says = "have no reward yet"
 
-    def true_of(self, one: RowFacts) -> bool:
-        return _unscored(one)
+    def true_of(self, facts: RowFacts) -> bool:
+        return _unscored(facts)
 
 
 CHECKS: tuple[type[Check], ...] = (

@@ -1,8 +1,8 @@
 """All checks over all rollouts, in one pass: the collector feeds `Checks` row by row, `run_checks` from files.
 
-Rows go to the checks some at a time, which costs a third of one by one. Memory does not grow with rows, but for sixteen
-bytes for a key where keys are compared and eight for an answer where answers are. What is found does not depend on the
-order of rows; examples are the first lines of the file.
+The checks read rows in batches, which takes a third of the time of single rows. Memory does not grow with rows, except
+for sixteen bytes per key where keys are compared, and eight per answer where answers are. The findings do not depend on
+the order of rows; examples are the first lines of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from velodrome.timing.figures import counted
 CHECKS: dict[str, type[Check]] = {
     check.name: check for family in (form, rewards, final_answers, tools, repeats, times) for check in family.CHECKS
 }
-# What the end of a collection asks. Of keys and tasks the collector knows itself whether they are there twice.
+# The checks at the end of a collection. The collector itself refuses duplicate keys and tasks.
 WHILE_COLLECTING = frozenset(CHECKS) - {form.DuplicateKeys.name, repeats.DuplicateTasks.name}
 _AT_ONCE = 64
 _BYTES_AT_ONCE = 1_000_000
@@ -36,10 +36,10 @@ _MOST_SHORT = 5
 
 
 class Checks:
-    """The requested checks (all of them by default), and what they have seen.
+    """The requested checks (all of them by default), fed with rows.
 
-    Without `by_task` those that compare a task's repeats are left out, and nothing is remembered of tasks. With
-    `keeps_lines` a finding has the lines of all rollouts it is about, for some bytes per rollout.
+    Without `by_task` the checks that compare repeats are left out, and tasks are not remembered. With `keeps_lines` a
+    finding has the lines of all affected rollouts, at a cost of some bytes per rollout.
     """
 
     def __init__(self, only: Collection[str] | None = None, *, by_task: bool = True, keeps_lines: bool = False) -> None:
@@ -49,12 +49,12 @@ class Checks:
         self._failures = form.Failures(self.seen)
         own: dict[str, Check] = {each.name: each for each in (self._unreadable, self._keys, self._failures)}
         self._checks = [own.get(name) or CHECKS[name](self.seen) for name in names]
-        self._fed = self._checks if self._failures in self._checks else [*self._checks, self._failures]
+        self._fed_checks = self._checks if self._failures in self._checks else [*self._checks, self._failures]
         self._by_task = any(check.by_task for check in self._checks)
         self.seen.tasks.compared = repeats.DuplicateTasks.name in names
-        self._waiting: list[RowFacts] = []
+        self._pending: list[RowFacts] = []
         self._bytes = 0
-        self._starts: list[tuple[int, str]] = []  # of files: the line before the first, and the name
+        self._starts: list[tuple[int, str]] = []  # of each file: the lines before it, and its name
         self._line = 0  # of the last row, in its file
 
     @property
@@ -67,7 +67,7 @@ class Checks:
         return len(self._failures.failed)
 
     def begin(self, file: str) -> None:
-        """What follows is in another file; lines count from 1 again."""
+        """Start another file, in which lines count from 1."""
         self._read_waiting()
         if self._starts:
             self._keys.end_file()
@@ -75,41 +75,41 @@ class Checks:
         self._line = 0
         self._starts.append((self.seen.before, file))
 
-    def add(self, one: RowFacts) -> None:
-        """Look at one rollout. Without a line it is in the line after the one before."""
-        self._line = one.line = one.line or self._line + 1
+    def add(self, facts: RowFacts) -> None:
+        """Read one rollout. Without a line number, it is in the next line."""
+        self._line = facts.line = facts.line or self._line + 1
         self.seen.rows += 1
-        if self._by_task and one.task is not None and not one.episode:
-            self.seen.tasks.add(one, self.seen.line(one))
-        self._waiting.append(one)
-        self._bytes += one.size
-        if len(self._waiting) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
+        if self._by_task and facts.task is not None and not facts.episode:
+            self.seen.tasks.add(facts, self.seen.line(facts))
+        self._pending.append(facts)
+        self._bytes += facts.size
+        if len(self._pending) >= _AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self._read_waiting()
 
     def fail(self, failure: RowFacts) -> None:
         self._failures.fail(failure)
 
     def lost(self, lost: LostLine) -> None:
-        """A line that could not be read."""
+        """Count a line that could not be read."""
         self._line = lost.number
         self._unreadable.lost(self.seen.before + lost.number, lost.reason, torn=lost.torn)
 
     def _read_waiting(self) -> None:
-        if self._waiting:
-            batch = RowBatch(self._waiting)
-            for check in self._fed:
+        if self._pending:
+            batch = RowBatch(self._pending)
+            for check in self._fed_checks:
                 check.add(batch)
-            self._waiting, self._bytes = [], 0
+            self._pending, self._bytes = [], 0
 
     def findings(self) -> list[Finding]:
-        """Everything found so far, the worst first."""
+        """All findings so far, the worst first."""
         self._read_waiting()
         findings = [finding for check in self._checks for finding in check.findings()]
         findings.sort(key=lambda each: -SEVERITIES.index(each.severity))
-        return [self._placed(each) for each in findings]
+        return [self._with_files(each) for each in findings]
 
-    def _placed(self, finding: Finding) -> Finding:
-        """The finding with its lines counted in their own files."""
+    def _with_files(self, finding: Finding) -> Finding:
+        """The finding with the file and the line within it of each example."""
         if not self._starts or not finding.examples:
             return finding
         places = [[start for start in self._starts if start[0] < line][-1] for line in finding.examples]
@@ -129,12 +129,12 @@ def known_checks(names: Collection[str]) -> list[str]:
 
 
 def run_checks(path: Path, *more: Path, only: Collection[str] | None = None) -> list[Finding]:
-    """What the checks find in rollouts files and the failures beside them, the worst first."""
+    """Check rollouts files and the failures beside them; the worst findings first."""
     return read_checks(path, *more, only=only).findings()
 
 
 def read_checks(path: Path, *more: Path, only: Collection[str] | None = None, keeps_lines: bool = False) -> Checks:
-    """The checks after they have seen whole files."""
+    """The checks after they have read whole files."""
     checks = Checks(None if only is None else known_checks(only), keeps_lines=keeps_lines)
     for each in (path, *more):
         checks.begin(str(each))
@@ -150,7 +150,7 @@ def worst(findings: Collection[Finding]) -> Severity | None:
 
 
 def short(findings: Collection[Finding], file: Path | None = None) -> list[str]:
-    """A few lines for the end of a collection: errors and warnings, and which notes; nothing if all is well."""
+    """A few lines for the end of a collection: errors, warnings and the names of notes; empty if there are none."""
     bad = [each for each in findings if each.severity != "info"]
     lines = [f"{each.severity}: {each.name}: {each.message}" for each in bad[:_MOST_SHORT]]
     notes = sorted({each.name for each in findings if each.severity == "info"}) if bad else []

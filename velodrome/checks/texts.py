@@ -1,6 +1,6 @@
-"""What a text gives away: a refusal, an error in place of an answer, a model that runs in circles.
+"""Patterns in texts: a refusal, an error in place of an answer, endless repetition.
 
-Bounded lists and bounded looks: a megabyte costs no more than a page.
+Only a bounded part of a text is searched, so a megabyte takes no longer than a page.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import velodrome.checks.thresholds as at
 _START = 200
 _ERRORS = frozenset(("ERROR", "FAILED"))  # as the guide (seed 002) has them
 _ERROR_STARTS = ("ERROR:", "FAILED:", "Traceback (most recent call last)")
-_NO_ERROR = r'(?!\s*(?:null|false|""|\[\s*\]|\{\s*\}|0\s*[,}]|-?\d*\.\d))'  # none, or how far off a number is
+_NO_ERROR = r'(?!\s*(?:null|false|""|\[\s*\]|\{\s*\}|0\s*[,}]|-?\d*\.\d))'  # an empty error, or a numeric error
 _ABOUT_ERRORS = r"(?! (?:handling|messages?|bars?|rates?|analysis|correction|budgets?|logs?|margins?|propagation)\b)"
 _STATUS = "|".join(sorted({re.escape(status.phrase) for status in HTTPStatus if status >= 400}))
 _CALL = "(?:the )?(?:tool|function|request|command|query|call|execution|api)"
@@ -67,10 +67,10 @@ def is_tool_error(result: str) -> bool:
 
 
 def runs_in_circles(text: str) -> bool:
-    """Whether the end of a text says one thing over and over."""
+    """Whether the end of a text repeats the same words many times."""
     tail = text[-at.REPETITION_TAIL :]
     if text.rfind(tail, -at.REPETITION_TAIL - at.PARAGRAPH_LONGEST, -1) < 0:
-        return False  # as nearly always, and quickly
+        return False  # the usual case, and a fast test
     times = text.count(tail, -at.REPETITION_WINDOW)
     if times >= at.REPETITION_TIMES_PLAIN:
         return True

@@ -1,10 +1,9 @@
-"""Times: whether they are times, and whether some part or some rollouts take far too long."""
+"""Times: whether they are valid, and whether a part or some rollouts take too long."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KeptValues, KindCheck, RowBatch, Seen, Severity, graded, part
@@ -24,10 +23,10 @@ class BadTimes(KindCheck):
     advice = "throughput and velo profile leave these out; a negative time is a clock that was set back, or a bug"
     says = "have no usable times"
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        if one.times is not None:
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        if facts.times is not None:
             return ()
-        return _MISSING if one.total_s is None and "meta.timing.total_s" not in one.wrong else _WRONG
+        return _MISSING if facts.total_s is None and "meta.timing.total_s" not in facts.wrong else _WRONG
 
     def findings(self) -> Iterator[Finding]:
         if self.hits:
@@ -42,22 +41,22 @@ class SlowRollouts(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.spread = Quantiles()
-        self.slowest: list[tuple[Any, int]] = []
-        self.all = KeptValues()  # if lines are kept
+        self.durations = Quantiles()
+        self.slowest: list[tuple[float, int]] = []  # (seconds, -line)
+        self.kept_durations = KeptValues()  # if lines are kept
 
     def add(self, batch: RowBatch) -> None:
-        times = [(one.total_s, -self.seen.line(one)) for one in batch.timed]
-        self.spread.extend([seconds for seconds, _ in times if seconds])
+        times = [(facts.total_s or 0.0, -self.seen.line(facts)) for facts in batch.timed]
+        self.durations.extend([seconds for seconds, _ in times if seconds])
         self.slowest = heapq.nlargest(at.EXAMPLES, [*self.slowest, *times])
         if self.seen.keeps_lines:
-            self.all.extend([one.total_s or 0.0 for one in batch.timed], [-line for _, line in times])
+            self.kept_durations.extend([seconds for seconds, _ in times], [-line for _, line in times])
 
     def findings(self) -> Iterator[Finding]:
-        count, median = self.spread.count, self.spread.quantile(0.5)
+        count, median = self.durations.count, self.durations.quantile(0.5)
         limit = max(at.SLOW_TIMES * median, median + at.SLOW_LEAST_S)
-        slow_lines = self.all.outside(0.0, limit)
-        slow = len(slow_lines) if self.seen.keeps_lines else self.spread.outside(0.0, limit)
+        slow_lines = self.kept_durations.outside(0.0, limit)
+        slow = len(slow_lines) if self.seen.keeps_lines else self.durations.outside(0.0, limit)
         lines = [-line for seconds, line in self.slowest if seconds > limit]
         if slow and lines and count >= at.SLOW_LEAST:
             message = f"{part(slow, count, 'rollouts')} took more than {limit:.3g} s; the median is {median:.3g} s"
@@ -74,16 +73,16 @@ class SlowVerification(Check):
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
         self.timed = 0
-        self.model_ns = self.verify_ns = 0  # whole numbers: a sum of them does not depend on the order
+        self.model_ns = self.verify_ns = 0  # integers: their sum does not depend on the order
 
     def add(self, batch: RowBatch) -> None:
-        for one in batch.timed:
-            assert one.times is not None
-            parts = one.times.parts
+        for facts in batch.timed:
+            assert facts.times is not None
+            parts = facts.times.parts
             self.model_ns += round(1e9 * parts[_MODEL])
             self.verify_ns += round(1e9 * parts[_VERIFY])
             if parts[_VERIFY] > parts[_MODEL]:
-                self.hit([one])
+                self.hit([facts])
         self.timed += len(batch.timed)
 
     def findings(self) -> Iterator[Finding]:
@@ -108,13 +107,13 @@ class Retries(Check):
         self.retries = self.limited = 0
 
     def add(self, batch: RowBatch) -> None:
-        for one in batch:
-            if "retries" in one.timing or "rate_limited" in one.timing:
-                retries, limited = one.count("retries"), one.count("rate_limited")
+        for facts in batch:
+            if "retries" in facts.timing or "rate_limited" in facts.timing:
+                retries, limited = facts.count("retries"), facts.count("rate_limited")
                 self.retries += retries
                 self.limited += limited
                 if retries or limited:
-                    self.hit([one])
+                    self.hit([facts])
 
     def findings(self) -> Iterator[Finding]:
         share = self.share()

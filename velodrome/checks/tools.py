@@ -1,4 +1,4 @@
-"""Tools: whether they work, and whether the model knows how to use them."""
+"""Tools: whether they work, and whether the model uses them correctly."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class FailingTools(Check):
         self.failed: dict[str, array[int]] = {}  # the lines of all errors, by name, if lines are kept
 
     def add(self, batch: RowBatch) -> None:
-        for one in batch:
-            for name, result in one.results if one.tool_calls else ():
+        for facts in batch:
+            for name, result in facts.results if facts.tool_calls else ():
                 counts = self.tools.of(name[:_LONGEST_NAME])
                 if counts is None:
                     continue
                 counts[0] += 1
                 if is_tool_error(result):
                     counts[1] += 1
-                    line = self.seen.line(one)
+                    line = self.seen.line(facts)
                     if len(counts) < 2 + at.EXAMPLES and line not in counts[2:]:
                         counts.append(line)
                     if self.seen.keeps_lines:
@@ -60,10 +60,10 @@ class UnknownTools(KindCheck):
     says = "call a tool that was not offered"
     warning = at.UNKNOWN_WARNING
 
-    def kinds_of(self, one: RowFacts) -> Sequence[str]:
-        if not one.tool_calls or not one.params.get("tools"):
+    def kinds_of(self, facts: RowFacts) -> Sequence[str]:
+        if not facts.tool_calls or not facts.params.get("tools"):
             return ()
-        offered, called = one.offered, dict.fromkeys(str(name) for name, _ in one.calls)
+        offered, called = facts.offered, dict.fromkeys(str(name) for name, _ in facts.calls)
         return [name[:_LONGEST_NAME] for name in called if name not in offered]
 
 
@@ -74,8 +74,8 @@ class RepeatedCalls(RowCheck):
     says = f"repeat one call, or a few in turn, {at.LOOP_CALLS} times or more"
     warning = at.LOOPS_WARNING
 
-    def true_of(self, one: RowFacts) -> bool:
-        return one.tool_calls >= at.LOOP_CALLS and loops(one.calls)
+    def true_of(self, facts: RowFacts) -> bool:
+        return facts.tool_calls >= at.LOOP_CALLS and loops(facts.calls)
 
 
 def loops(calls: list[tuple[Any, Any]]) -> bool:

@@ -1,7 +1,7 @@
-"""Two runs side by side: what differs, by how much, and whether the tasks are enough to show it.
+"""Two runs side by side: what differs, by how much, and whether there are enough tasks to show it.
 
-Tasks that both runs have are compared with themselves, and each counts alike; that is what tells a better model from
-easier tasks. Nothing is called better whose interval reaches zero.
+Tasks that both runs have are compared task by task, with equal weights. This separates a better model from easier
+tasks. A difference whose interval includes zero is not called better or worse.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONGEST_PROMPT = 200
 
 
 def compare(a: Sequence[Path], b: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
-    """What differs between run A and run B, each one file or several shards."""
+    """Compare run A with run B. Each is one file or several shards."""
     settings = settings or MetricsSettings()
     if settings.by == "task":
         raise InputError("by: one task is too little to compare; flips has the tasks that changed")
@@ -72,8 +72,8 @@ def _ks(a: RolloutGroup, b: RolloutGroup, requested: Sequence[int] | None) -> li
     """The ks that both runs have."""
     if requested is None:
         return sizes(min(largest_k(a.tried), largest_k(b.tried)))
-    most = min(max(a.tried, default=0), max(b.tried, default=0))
-    return [k for k in sorted(set(requested)) if k <= most]
+    largest = min(max(a.tried, default=0), max(b.tried, default=0))
+    return [k for k in sorted(set(requested)) if k <= largest]
 
 
 def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) -> Json:
@@ -86,7 +86,7 @@ def _sides(a: RolloutGroup, b: RolloutGroup, ks: Sequence[int], level: float) ->
 
 
 def measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tuple[str, list[Measure | None]]]:
-    """Every number that a group has: the reward, the rates that all have, then the others."""
+    """Each number with its measure in every group: the reward, the rates of all groups, then the others."""
     names = sorted({name for group in groups for name in group.cells}, key=field_order)
     rates = [dict(group.rates(ks)) for group in groups]
     of_all = [name for name in rates[0] if all(name in each for each in rates)]
@@ -100,40 +100,44 @@ def measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tupl
 
 
 def compared(name: str, a: Measure | None, b: Measure | None, both: list[tuple[int, int]] | None, level: float) -> Json:
-    """One number of both runs: task by task for tasks that are in `both`, or each run with its own interval."""
+    """Compare one number of two runs: task by task for the tasks in `both`; without it, by the runs' intervals."""
     if a is None or b is None:
         return _entry(name, a and a.mean, b and b.mean, None, None, (0, 0), too_few=True)
-    # how far the means can be apart, if rollouts of both runs have the same two values, as rewards of 0 and 1 are
-    furthest = a.share_of[1] - a.share_of[0] if a.share_of is not None and a.share_of == b.share_of else None
-    fewest = FEWEST_NUMBERS if furthest is None else FEWEST
+    # the largest possible difference, if rollouts of both runs have the same two values, such as rewards of 0 and 1
+    largest_difference = a.share_of[1] - a.share_of[0] if a.share_of is not None and a.share_of == b.share_of else None
+    min_tasks = FEWEST_NUMBERS if largest_difference is None else FEWEST
     if both is None:
         tasks = (len(a.values), len(b.values))
-        within = [_within(side, level) for side in (a, b)]
-        if within[0] is None or within[1] is None:
+        intervals = [_within(side, level) for side in (a, b)]
+        if intervals[0] is None or intervals[1] is None:
             return _entry(name, a.mean, b.mean, None, False, tasks, too_few=True)
-        interval = unpaired_interval(a.mean, within[0], b.mean, within[1])
-        some = interval if interval[0] < interval[1] else None
-        return _entry(name, a.mean, b.mean, some, False, tasks, too_few=min(tasks) < fewest)
-    pairs = [(a.values[left], b.values[right]) for left, right in both if left in a.values and right in b.values]
+        interval = unpaired_interval(a.mean, intervals[0], b.mean, intervals[1])
+        known_interval = interval if interval[0] < interval[1] else None
+        return _entry(name, a.mean, b.mean, known_interval, False, tasks, too_few=min(tasks) < min_tasks)
+    pairs = [
+        (a.values[place_a], b.values[place_b])
+        for place_a, place_b in both
+        if place_a in a.values and place_b in b.values
+    ]
     if not pairs:
         return _entry(name, None, None, None, None, (0, 0), too_few=True)
     differences = [_apart(before, after) for before, after in pairs]
     shares = a.within == b.within == (0.0, 1.0)
-    paired = clipped(paired_interval(differences, level, furthest=furthest), (-1.0, 1.0) if shares else None)
+    paired = clipped(paired_interval(differences, level, furthest=largest_difference), (-1.0, 1.0) if shares else None)
     means = mean_of([before for before, _ in pairs]), mean_of([after for _, after in pairs])
-    too_few = len(pairs) < fewest or (paired is None and not alike(differences))
+    too_few = len(pairs) < min_tasks or (paired is None and not alike(differences))
     return _entry(name, *means, paired, True, (len(pairs), len(pairs)), too_few=too_few)
 
 
 def _within(side: Measure, level: float) -> Interval | None:
-    """The interval of one run alone; where every rollout has one number, that: the other run may differ."""
+    """The interval of one run. If all its rollouts have the same number, that number: the other run may differ."""
     if side.constant and side.share_of is None and level and len(side.values) >= FEWEST_NUMBERS:
         return side.mean, side.mean
     return side.interval(level)
 
 
 def _apart(before: float, after: float) -> float:
-    """The difference; equal means that differ by rounding have none."""
+    """The difference; 0 if the means differ only by rounding."""
     return 0.0 if isclose(before, after, rel_tol=1e-12, abs_tol=0.0) else after - before
 
 
@@ -162,41 +166,41 @@ def verdict(fields: Sequence[Json], level: float, name: str = "reward") -> str:
         return f"no {name} that both runs have: nothing to judge by"
     difference, low, high = reward["difference"], reward["low"], reward["high"]
     change = f"{name} {difference:+.3g}"
-    where, many = _where(reward)
+    compared_tasks, task_count = _where(reward)
     better = "better" if difference > 0 else "worse"
     if not level:
-        return f"{change}, {where}; whether that is chance was not asked (--ci 0)"
+        return f"{change}, {compared_tasks}; whether that is chance was not asked (--ci 0)"
     if low is None and reward["too_few"]:
-        return f"too few tasks to tell: {change}, {where}"
+        return f"too few tasks to tell: {change}, {compared_tasks}"
     if low is None:
         if not difference:
-            return f"no difference: the same mean {name} in every one of {where}"
-        return f"B is {better}: {change} in every one of {where}"
+            return f"no difference: the same mean {name} in every one of {compared_tasks}"
+        return f"B is {better}: {change} in every one of {compared_tasks}"
     interval = f"[{low:.3g}, {high:.3g}]"
     if low <= 0 <= high:
-        return f"no difference that {many} could show: {change} {interval} ({level:.0%}, {where})"
-    return f"B is {better}: {change} {interval} ({level:.0%}, {where})"
+        return f"no difference that {task_count} could show: {change} {interval} ({level:.0%}, {compared_tasks})"
+    return f"B is {better}: {change} {interval} ({level:.0%}, {compared_tasks})"
 
 
 def _where(field: Json) -> tuple[str, str]:
-    """Which tasks were compared, and in short how many."""
-    many = counted(field["tasks"], "task")
+    """Which tasks were compared, in words, and their count."""
+    count = counted(field["tasks"], "task")
     if field["paired"]:
-        return f"{many} in both runs", many
+        return f"{count} in both runs", count
     if field["tasks_a"] == field["tasks_b"]:
-        return f"{many} a run, not the same ones", many
+        return f"{count} a run, not the same ones", count
     return f"{counted(field['tasks_a'], 'task')} in A and {field['tasks_b']:,} in B, not the same ones", "so many tasks"
 
 
 def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
-    """Tasks that pass in one run and not in the other, the widest apart first; a task passes if half its tries do."""
+    """Tasks that pass in only one run, largest difference first. A task passes if at least half its tries pass."""
     flipped = {"to_pass": 0, "to_fail": 0}
     flips: list[Json] = []
-    for task, left in a.tasks.items():
-        right = b.tasks.get(task)
-        if right is None or not a.tried[left] or not b.tried[right]:
+    for task, place_a in a.tasks.items():
+        place_b = b.tasks.get(task)
+        if place_b is None or not a.tried[place_a] or not b.tried[place_b]:
             continue
-        rates = a.passed[left] / a.tried[left], b.passed[right] / b.tried[right]
+        rates = a.passed[place_a] / a.tried[place_a], b.passed[place_b] / b.tried[place_b]
         if (rates[0] >= 0.5) == (rates[1] >= 0.5):
             continue
         flipped["to_pass" if rates[1] >= 0.5 else "to_fail"] += 1
@@ -205,8 +209,8 @@ def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
                 "task": task,
                 "a_rate": rates[0],
                 "b_rate": rates[1],
-                "a_n": a.tried[left],
-                "b_n": b.tried[right],
+                "a_n": a.tried[place_a],
+                "b_n": b.tried[place_b],
                 "prompt": "",
             }
         )
@@ -215,20 +219,20 @@ def _flips(a: RolloutGroup, b: RolloutGroup) -> tuple[list[Json], Json]:
 
 
 def add_prompts(flips: Sequence[Json], paths: Sequence[Path]) -> None:
-    """What each task asks: a second look at the files, which ends as soon as all are found."""
-    wanted = {flip["task"]: flip for flip in flips}
+    """Add the prompt of each task. Reads the files again, until every prompt is there."""
+    flip_of_task = {flip["task"]: flip for flip in flips}
     for path in paths:
-        if not wanted:
+        if not flip_of_task:
             return
         for facts in read_facts(path, Unread(path)):
-            if facts.task in wanted:
-                wanted.pop(facts.task)["prompt"] = prompt_of(facts)
-            if not wanted:
+            if facts.task in flip_of_task:
+                flip_of_task.pop(facts.task)["prompt"] = prompt_of(facts)
+            if not flip_of_task:
                 return
 
 
 def prompt_of(facts: RowFacts) -> str:
-    """The user's last message, on one line and cut."""
+    """The user's last message, on one line, shortened."""
     text = facts.questions[-1] if facts.questions else ""
     return " ".join(text[: 4 * _LONGEST_PROMPT].split())[:_LONGEST_PROMPT]
 
@@ -236,25 +240,25 @@ def prompt_of(facts: RowFacts) -> str:
 def _notes(a: RunReading, b: RunReading, tasks: Json) -> Iterator[str]:
     for name, reading in (("A", a), ("B", b)):
         yield from (f"{name}: {note}" for note in reading.notes)
-        if reading.taken.failed:
-            yield f"{name}: {counted(len(reading.taken.failed), 'rollout')} failed; failures are in no number here"
+        if reading.result.failed:
+            yield f"{name}: {counted(len(reading.result.failed), 'rollout')} failed; failures are in no number here"
     for name, one, other in (("A", a, b), ("B", b, a)):
         if "verify_s" in other.run.cells and "total_s" in one.run.cells and "verify_s" not in one.run.cells:
             yield f"{name}: its rollouts were not verified while they ran; total_s there is without verification"
-    lone = sorted(a.groups.keys() ^ b.groups.keys(), key=natural)
-    if lone:
-        more = f" and {len(lone) - 5} more" if len(lone) > 5 else ""
-        yield f"in one run only, and not compared: {', '.join(lone[:5])}{more}"
-    others = [task for task, prompt in a.prompts.items() if b.prompts.get(task, prompt) != prompt]
-    if others:
-        many = f"{counted(len(others), 'task')} with the same id in both runs and another prompt"
-        yield f"{many} (the first: {min(others, key=natural)}); they are paired all the same"
-    apart = tasks["only_a"] + tasks["only_b"]
+    single_run_groups = sorted(a.groups.keys() ^ b.groups.keys(), key=natural)
+    if single_run_groups:
+        more = f" and {len(single_run_groups) - 5} more" if len(single_run_groups) > 5 else ""
+        yield f"in one run only, and not compared: {', '.join(single_run_groups[:5])}{more}"
+    changed_tasks = [task for task, prompt in a.prompts.items() if b.prompts.get(task, prompt) != prompt]
+    if changed_tasks:
+        many = f"{counted(len(changed_tasks), 'task')} with the same id in both runs and another prompt"
+        yield f"{many} (the first: {min(changed_tasks, key=natural)}); they are paired all the same"
+    unpaired = tasks["only_a"] + tasks["only_b"]
     if not tasks["both"]:
         yield "no task is in both runs: a difference may come from the tasks"
     elif 2 * tasks["both"] < min(len(a.run.tasks), len(b.run.tasks)):
         both = f"{counted(tasks['both'], 'task')} {'is' if tasks['both'] == 1 else 'are'}"
         yield f"only {both} in both runs: all are compared, and a difference may come from the tasks"
-    elif apart:
-        are, them = ("is", "it") if apart == 1 else ("are", "them")
-        yield f"{counted(apart, 'task')} {are} in one run only; the differences leave {them} out"
+    elif unpaired:
+        are, them = ("is", "it") if unpaired == 1 else ("are", "them")
+        yield f"{counted(unpaired, 'task')} {are} in one run only; the differences leave {them} out"

@@ -1,6 +1,6 @@
-"""What k of a task's n rollouts would have done: exact averages over every way to draw k of them without putting back.
+"""Results of k of a task's n rollouts: exact averages over every way to draw k of them without replacement.
 
-So each is an unbiased estimate of what k fresh rollouts do, for any k up to n.
+Each is an unbiased estimate for k new rollouts, for any k up to n.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import comb
 
-MOST_VOTES = 32  # of one task; the ways to split more than that are too many to go through
+MOST_VOTES = 32  # of one task; beyond that there are too many splits to enumerate
 
-Vote = tuple[int, bool]  # which answer (0: none was given), and whether its rollout passed
-Ballot = tuple[tuple[tuple[int, int], ...], int]  # for each answer its tries and its passes; the tries without one
+Vote = tuple[int, bool]  # the answer (0: no answer), and whether its rollout passed
+Ballot = tuple[tuple[tuple[int, int], ...], int]  # tries and passes of each answer; tries without an answer
 
 
 def pass_hat_k(n: int, passed: int, k: int) -> float:
-    """The chance that all of k tries, drawn without putting back from n, passed."""
+    """The chance that all of k tries, drawn from n without replacement, passed."""
     return comb(passed, k) / comb(n, k)
 
 
@@ -34,10 +34,10 @@ def ballot(votes: Iterable[Vote]) -> Ballot:
 
 @lru_cache(maxsize=65536)
 def majority_at_k(votes: Ballot, k: int) -> float:
-    """The chance that the answer that most of k tries give is right.
+    """The chance that the most frequent answer of k tries is right.
 
-    Answers that tie share the win. A try without an answer has no vote; if none of the k has one, nothing is right. An
-    answer is as right as the share of its rollouts that passed.
+    Tied answers share the win. A try without an answer has no vote; if no try has an answer, the chance is 0. How right
+    an answer is: the share of its rollouts that passed.
     """
     answers, silent = votes
     chances = _winning(tuple(count for count, _ in answers), silent, k)
@@ -46,32 +46,32 @@ def majority_at_k(votes: Ballot, k: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _winning(counts: tuple[int, ...], silent: int, k: int) -> dict[int, float]:
-    """The chance that an answer wins among k tries, by how often it was given."""
-    every = comb(sum(counts) + silent, k)
+    """The chance that an answer wins among k tries, by its number of votes."""
+    draws = comb(sum(counts) + silent, k)
     chances = {}
-    for own in set(counts):
+    for votes in set(counts):
         others = list(counts)
-        others.remove(own)
+        others.remove(votes)
         ways = 0.0
-        for got in range(1, min(own, k) + 1):
-            splits = _splits(others, silent, k - got, got)
-            ways += comb(own, got) * sum(count / (tied + 1) for tied, count in splits.items())
-        chances[own] = ways / every
+        for drawn in range(1, min(votes, k) + 1):
+            splits = _splits(others, silent, k - drawn, drawn)
+            ways += comb(votes, drawn) * sum(count / (tied + 1) for tied, count in splits.items())
+        chances[votes] = ways / draws
     return chances
 
 
-def _splits(others: list[int], silent: int, left: int, most: int) -> dict[int, int]:
-    """In how many ways the tries left fall to others, none getting more than `most`, by how many of them get that."""
-    ways: dict[tuple[int, int], int] = {(0, 0): 1}  # tries given away, answers that tie
+def _splits(others: list[int], silent: int, draws: int, largest: int) -> dict[int, int]:
+    """The ways to draw `draws` tries of the others, at most `largest` of each, by how many others reach `largest`."""
+    ways: dict[tuple[int, int], int] = {(0, 0): 1}  # (tries drawn, answers that tie) -> ways
     for count in others:
-        after: dict[tuple[int, int], int] = {}
-        for (used, tied), before in ways.items():
-            for got in range(min(count, most, left - used) + 1):
-                place = (used + got, tied + (got == most))
-                after[place] = after.get(place, 0) + before * comb(count, got)
-        ways = after
+        new_ways: dict[tuple[int, int], int] = {}
+        for (used, tied), count_of_ways in ways.items():
+            for drawn in range(min(count, largest, draws - used) + 1):
+                place = (used + drawn, tied + (drawn == largest))
+                new_ways[place] = new_ways.get(place, 0) + count_of_ways * comb(count, drawn)
+        ways = new_ways
     by_ties: dict[int, int] = {}
-    for (used, tied), before in ways.items():
-        if left - used <= silent:
-            by_ties[tied] = by_ties.get(tied, 0) + before * comb(silent, left - used)
+    for (used, tied), count_of_ways in ways.items():
+        if draws - used <= silent:
+            by_ties[tied] = by_ties.get(tied, 0) + count_of_ways * comb(silent, draws - used)
     return by_ties

@@ -1,7 +1,6 @@
-"""Sums that do not depend on the order of what is added, to the last digit, and that never overflow.
+"""Exact sums: independent of the order of the numbers, and without overflow.
 
-A float is a whole number of some power of 1/2, so sums of them are kept as whole numbers; a division at the end rounds
-once.
+Every float is an integer times a power of 1/2, so a sum is kept as an integer. The division at the end rounds once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ExactSum:
 
 
 class Moments:
-    """The sums of finite numbers and of their squares: all that a mean and a standard deviation need."""
+    """The sums of finite numbers and of their squares, for the mean and the standard deviation."""
 
     __slots__ = ("_squares", "_sum", "n")
 
@@ -57,7 +56,7 @@ class Moments:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation of a sample, with n - 1 below the line; None of fewer than two."""
+        """The sample standard deviation, with the divisor n - 1; None for fewer than two numbers."""
         n, total = self.n, self._sum.fraction
         return _root((n * self._squares.fraction - total * total) / (n * (n - 1))) if n > 1 else None
 
@@ -68,7 +67,7 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def _as_float(exact: Fraction) -> float:
-    """The nearest float; infinite where no float can hold it."""
+    """The nearest float; infinite if the number is too large for a float."""
     try:
         return float(exact)
     except OverflowError:
@@ -83,7 +82,7 @@ def _root(exact: Fraction) -> float:
 class TaskSums:
     """One exact sum and one count for each place, in twenty bytes.
 
-    A sum is a float, what its rounding left out, and of the few that do not fit in two floats the rest as a fraction.
+    A sum is a float and its rounding error. The few sums that need more keep the remainder as a fraction.
     """
 
     __slots__ = ("_high", "_low", "_rest", "counts")
@@ -95,11 +94,11 @@ class TaskSums:
         self._rest: dict[int, Fraction] = {}
 
     def add(self, value: float, place: int) -> None:
-        short = place + 1 - len(self.counts)
-        if short > 0:
-            self.counts.frombytes(bytes(self.counts.itemsize * short))
-            self._high.frombytes(bytes(8 * short))
-            self._low.frombytes(bytes(8 * short))
+        missing = place + 1 - len(self.counts)
+        if missing > 0:
+            self.counts.frombytes(bytes(self.counts.itemsize * missing))
+            self._high.frombytes(bytes(8 * missing))
+            self._low.frombytes(bytes(8 * missing))
         if self.counts[place]:
             self._add(place, value)
         else:
@@ -107,7 +106,7 @@ class TaskSums:
         self.counts[place] += 1
 
     def means(self) -> dict[int, float]:
-        """The mean at every place that has any, rounded once."""
+        """The mean at every place that has values, rounded once."""
         means = {}
         for place, (count, high, low) in enumerate(zip(self.counts, self._high, self._low, strict=True)):
             if low or place in self._rest:
@@ -124,13 +123,13 @@ class TaskSums:
             return
         self._high[place] = high
         if rest:
-            self._low[place], left = _two_sum(self._low[place], rest)
-            if left:
-                self._rest[place] = self._rest.get(place, Fraction(0)) + Fraction(left)
+            self._low[place], remainder = _two_sum(self._low[place], rest)
+            if remainder:
+                self._rest[place] = self._rest.get(place, Fraction(0)) + Fraction(remainder)
 
 
 def _two_sum(a: float, b: float) -> tuple[float, float]:
-    """The sum, rounded, and what the rounding left out (Knuth)."""
+    """The rounded sum, and its rounding error (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)

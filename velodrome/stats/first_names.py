@@ -1,4 +1,4 @@
-"""Values by name, where a model or a file may make up any number of names."""
+"""Values by name, in bounded memory: a model or a file may contain any number of names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class FirstNames(dict[str, T]):
-    """At most `most` names: the first ones when sorted, in whichever order they arrive.
+    """At most `most` names: the first in sorted order. The order of arrival makes no difference.
 
-    A name that is kept was never refused and never dropped, so its value is complete.
+    A name in the result was never refused or dropped, so its value is complete.
     """
 
     def __init__(self, most: int, make: Callable[[], T], order: Callable[[str], Any] = str) -> None:
@@ -22,7 +22,7 @@ class FirstNames(dict[str, T]):
         self.left_out: str | None = None  # this name and all after it
 
     def of(self, name: str) -> T | None:
-        """The value of a name, made if it is new; None if the name is left out."""
+        """The value of a name, created if the name is new; None if the name is left out."""
         value = self.get(name)
         if value is None and (self.left_out is None or self._order(name) < self._order(self.left_out)):
             value = self[name] = self._make()

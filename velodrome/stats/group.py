@@ -1,7 +1,7 @@
-"""One group of rollouts, and what is known of it: sums, never rows.
+"""One group of rollouts, kept as sums and not as rows.
 
-Of each field its spread, and its sum in each task; of each task how many tries passed and what they answered.
-docs/metrics.md defines every number.
+Each field has its distribution and a sum per task; each task has its tries, its passes and its answers. docs/metrics.md
+defines every number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 MOST_FIELDS = 1000
 _MOST_DISTINCT = 4096
-_ANSWER = 2**62 - 1  # the bits of an answer in a vote, which is a repeat, an answer, and whether it passed
+_ANSWER = 2**62 - 1  # the bits of the answer in a vote (repeat, answer, passed)
 _RATES = (("pass@", pass_at_k), ("pass^", pass_hat_k))
 
 
@@ -43,7 +43,7 @@ def _level(value: float) -> float:
 
 
 class MetricsSettings(Settings):
-    """What to compute."""
+    """The settings of `velo metrics`: groups, fields, the k of rates, and levels."""
 
     by: Text | None = Field(
         None,
@@ -64,7 +64,7 @@ class MetricsSettings(Settings):
 
 
 class Measure(NamedTuple):
-    """A mean, and what its interval comes from: the value of each task by its place, and the weight of that task."""
+    """A mean, and the data of its interval: the value and the weight of each task, by place."""
 
     mean: float
     values: dict[int, float]
@@ -79,30 +79,30 @@ class Measure(NamedTuple):
 
 
 class Cell:
-    """One field of one group: how its numbers are spread, their sums, and the sum in each task."""
+    """One field of one group: the distribution of its numbers, their sum, and the sum of each task."""
 
     def __init__(self) -> None:
-        self.spread = Quantiles(exact=_MOST_DISTINCT)
+        self.distribution = Quantiles(exact=_MOST_DISTINCT)
         self._moments = Moments()
         self._tasks = TaskSums()
 
     def add(self, value: float, place: int) -> None:
         self._tasks.add(value, place)
         self._moments.add(value)
-        self.spread.add(value)
+        self.distribution.add(value)
 
     def measure(self, name: str) -> Measure:
         """The mean over rollouts. A reward that is always 0 or always 1 could have been the other."""
-        spread, distinct = self.spread, self.spread.distinct
+        distribution, distinct = self.distribution, self.distribution.distinct
         share_of = None
-        if name == "reward" and spread.low == spread.high and spread.low in (0.0, 1.0):
+        if name == "reward" and distribution.low == distribution.high and distribution.low in (0.0, 1.0):
             share_of = (0.0, 1.0)
         elif distinct is not None and len(distinct) == 2:
-            share_of = (spread.low, spread.high)
+            share_of = (distribution.low, distribution.high)
         weights = [count for count in self._tasks.counts if count]
-        constant = spread.low == spread.high
+        constant = distribution.low == distribution.high
         amount = name in TIMES or name in COUNTS
-        within = range_of(spread.low, spread.high, amount=amount)
+        within = range_of(distribution.low, distribution.high, amount=amount)
         return Measure(self._moments.mean or 0.0, self._tasks.means(), weights, share_of, constant, within)
 
     def summary(self, name: str, level: float) -> Json:
@@ -110,17 +110,17 @@ class Cell:
         numbers = {
             "mean": self._moments.mean,
             "std": self._moments.std,
-            "min": self.spread.low,
-            "median": self.spread.quantile(0.5),
-            "max": self.spread.high,
+            "min": self.distribution.low,
+            "median": self.distribution.quantile(0.5),
+            "max": self.distribution.high,
             **_ends(interval),
         }
-        known = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
-        return {"n": self.spread.count, **known, "median_error": self.spread.error}
+        finite = {each: value if value is not None and isfinite(value) else None for each, value in numbers.items()}
+        return {"n": self.distribution.count, **finite, "median_error": self.distribution.error}
 
 
 class RolloutGroup:
-    """Running sums over the rollouts of one group. The order they come in makes no difference."""
+    """Running sums over the rollouts of one group, which may be added in any order."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._settings = settings
@@ -130,7 +130,7 @@ class RolloutGroup:
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.tasks: dict[str, int] = {}
         self.cells = FirstNames(MOST_FIELDS, Cell, field_order)
-        self.tried = array("i")  # by place: of tasks, and of rows without a key, which are each their own
+        self.tried = array("i")  # by place: one per task, and one per row without a key
         self.passed = array("i")
         self._votes: list[list[int]] = []
 
@@ -146,7 +146,7 @@ class RolloutGroup:
             self.tried[place] += 1
             self.passed[place] += passed
             votes = self._votes[place]
-            insort(votes, facts.repeat << 64 | answer << 1 | passed)  # of many, those of the first repeats count
+            insort(votes, facts.repeat << 64 | answer << 1 | passed)  # sorted, so that the first repeats are kept
             del votes[MOST_VOTES:]
         for name, value in numbers.items():
             cell = self.cells.of(name)
@@ -162,17 +162,17 @@ class RolloutGroup:
             self._votes.append([])
         return place
 
-    def keep_only(self, averaged: Collection[str]) -> None:
-        """Drop fields of tasks, which are not `averaged`."""
-        for name in [name for name in self.cells if name not in averaged]:
+    def keep_only(self, fields: Collection[str]) -> None:
+        """Drop all other fields."""
+        for name in [name for name in self.cells if name not in fields]:
             del self.cells[name]
 
     def ballot(self, place: int) -> Ballot:
-        """How the tries of a task voted; of very many, the first repeats."""
+        """The votes of a task's tries; of more than `MOST_VOTES`, those of the first repeats."""
         return ballot((vote >> 1 & _ANSWER, bool(vote & 1)) for vote in self._votes[place])
 
     def ks(self, requested: Sequence[int] | None) -> list[int]:
-        """Those requested, or 1, 2, 4, … and the largest that at least half of the tasks have."""
+        """The requested ks, or 1, 2, 4, … and the largest that at least half of the tasks have."""
         return sizes(largest_k(self.tried)) if requested is None else sorted(set(requested))
 
     def rates(self, ks: Sequence[int]) -> Iterator[tuple[str, Measure]]:
@@ -181,15 +181,15 @@ class RolloutGroup:
         With k = 1 all three are the same. Without a single answer there is no majority.
         """
         for k in ks:
-            enough = [place for place, tried in enumerate(self.tried) if tried >= k]
-            if not enough:
+            places = [place for place, tried in enumerate(self.tried) if tried >= k]
+            if not places:
                 continue
-            pairs = {(self.tried[place], self.passed[place]) for place in enough}
+            pairs = {(self.tried[place], self.passed[place]) for place in places}
             for name, rate in _RATES if k > 1 else _RATES[:1]:
-                known = {pair: rate(*pair, k) for pair in pairs}
-                yield f"{name}{k}", _rate({at: known[self.tried[at], self.passed[at]] for at in enough})
+                rate_of_pair = {pair: rate(*pair, k) for pair in pairs}
+                yield f"{name}{k}", _rate({at: rate_of_pair[self.tried[at], self.passed[at]] for at in places})
             if 1 < k <= MOST_VOTES:
-                ballots = {place: self.ballot(place) for place in enough}
+                ballots = {place: self.ballot(place) for place in places}
                 if any(answers for answers, _ in ballots.values()):
                     yield f"majority@{k}", _rate({place: majority_at_k(votes, k) for place, votes in ballots.items()})
 
@@ -209,7 +209,7 @@ class RolloutGroup:
 
 
 def _rate(values: dict[int, float]) -> Measure:
-    """A rate: every task counts alike."""
+    """A rate, with equal weights of tasks."""
     return Measure(mean_of(list(values.values())), values, [1] * len(values), (0.0, 1.0))
 
 
@@ -223,10 +223,10 @@ def _ends(interval: tuple[float, float] | None) -> Json:
 
 
 def answer_of(facts: RowFacts) -> int:
-    """The answer a rollout votes for, as a number; 0 if it gives none.
+    """A hash of the answer that a rollout votes for; 0 if it has no answer.
 
-    `extracted_answer` where the row has that field, else the final text; letter case, spaces and a full stop at the end
-    make no difference.
+    The answer is `extracted_answer` if the row has that field, else the final text. Letter case, spaces and a final
+    full stop are ignored.
     """
     answer = facts.row.get("extracted_answer", facts.answer)
     if answer is None:

@@ -15,7 +15,7 @@ from velodrome.records.facts import RowFacts
 from velodrome.records.task import hashed
 from velodrome.stats.draws import MOST_VOTES
 from velodrome.stats.group import MOST_FIELDS, MetricsSettings, RolloutGroup, answer_of, text_for
-from velodrome.stats.metrics import Taken, Tally, read_shards
+from velodrome.stats.metrics import ReadResult, Tally, read_shards
 from velodrome.stats.numbers import COUNTS, TIMES, numbers_of
 
 Json = dict[str, Any]
@@ -28,6 +28,7 @@ _COUNT_EVERY = 1024  # rows
 
 
 def picker(by: str) -> Callable[[Json, str | None], str]:
+    """A function from a row and its task to the name of its group."""
     if by == "outcome":
         return lambda row, task: RowFacts(row).outcome
     if by == "task":
@@ -51,25 +52,25 @@ class RunReading:
         self.tally = Tally(pass_at=settings.pass_at)
         self.run = RolloutGroup(settings)
         self.groups: dict[str, RolloutGroup] = {}
-        self.prompts: dict[str, int] = {}  # of each task a hash of its prompt, of several the lowest
-        self.taken = Taken()
+        self.prompts: dict[str, int] = {}  # by task: a hash of its prompt; of several prompts, the lowest hash
+        self.result = ReadResult()
         self._keeps_prompts = prompts
         self._most_cells = most_cells
         self._pick = picker(settings.by) if settings.by is not None else None
 
     def add(self, facts: RowFacts) -> None:
-        """Count one rollout; what of it has a wrong type is left out."""
+        """Count one rollout, without its values of a wrong type."""
         self.tally.add(facts)
         task, numbers, answer = facts.task, numbers_of(facts), answer_of(facts)
         if self._keeps_prompts and task is not None:
             prompt = hashed(str(facts.params.get("input") or ""))
             self.prompts[task] = min(self.prompts.get(task, prompt), prompt)
-        wanted = self.settings.fields
-        if wanted is not None:
-            numbers = {name: value for name, value in numbers.items() if name in wanted or name == "reward"}
+        fields = self.settings.fields
+        if fields is not None:
+            numbers = {name: value for name, value in numbers.items() if name in fields or name == "reward"}
         self.run.add(facts, numbers, answer)
         if self._pick is not None:
-            if self.settings.by == "task" and wanted is None:  # there are many, each of few rollouts
+            if self.settings.by == "task" and fields is None:  # many groups of few rollouts
                 numbers = {name: value for name, value in numbers.items() if name == "reward"}
             name = self._pick(facts.row, task)
             if name not in self.groups:
@@ -79,7 +80,7 @@ class RunReading:
                 self.count_cells()
 
     def count_cells(self) -> None:
-        """Refuse more groups than can be kept apart."""
+        """Raise an `InputError` if there are too many groups for the memory."""
         if sum(len(group.cells) or 1 for group in self.groups.values()) > self._most_cells:
             fewer = "" if self.settings.by == "task" else ", or with fields=reward only the reward"
             raise InputError(
@@ -90,16 +91,16 @@ class RunReading:
     @property
     def metrics(self) -> Json:
         """What `velo metrics` prints without a flag."""
-        return self.tally.metrics(failed=len(self.taken.failed))
+        return self.tally.metrics(failed=len(self.result.failed))
 
     @property
     def notes(self) -> list[str]:
-        """What was not counted, or not as one would expect."""
-        notes = [*self.taken.notes, *self.tally.notes()]
+        """Notes on values that were not counted, or not as expected."""
+        notes = [*self.result.notes, *self.tally.notes()]
         if self.run.cells.left_out is not None:
             notes.append(f"rollouts have more different numbers than are kept; {MOST_FIELDS} of them are here")
-        wanted, requested, most = self.settings.fields, self.settings.ks, max(self.run.tried, default=0)
-        notes += [f"no rollout has a number {name!r}" for name in sorted(set(wanted or ()) - self.run.cells.keys())]
+        fields, requested, most = self.settings.fields, self.settings.ks, max(self.run.tried, default=0)
+        notes += [f"no rollout has a number {name!r}" for name in sorted(set(fields or ()) - self.run.cells.keys())]
         notes += [f"no task has {k} scored rollouts; the most is {most}" for k in requested or () if k > most]
         if any(MOST_VOTES < k <= most for k in self.run.ks(requested)):
             notes.append(f"majority@k is reported up to k = {MOST_VOTES}")
@@ -111,11 +112,11 @@ def read_run(
 ) -> RunReading:
     """Read the files."""
     reading = RunReading(settings, prompts=prompts, most_cells=most_cells)
-    reading.taken = read_shards(paths, reading.add)
+    reading.result = read_shards(paths, reading.add)
     reading.count_cells()
-    averaged = {*reading.tally.scored, *TIMES, *COUNTS, *(settings.fields or ())}
+    fields = {*reading.tally.scored, *TIMES, *COUNTS, *(settings.fields or ())}
     for group in (reading.run, *reading.groups.values()):
-        group.keep_only(averaged)
+        group.keep_only(fields)
     if settings.by is not None and reading.run.rows and reading.groups.keys() <= {NONE}:
         hint = "give agent, task, status, or a field of the rows as in info.level"
         raise InputError(f"by={settings.by}: no rollout has it; {hint}")
@@ -140,18 +141,18 @@ def read_groups(paths: Sequence[Path], settings: MetricsSettings | None = None) 
 
 
 def difficulty(groups: Mapping[str, RolloutGroup]) -> dict[str, list[str]]:
-    """The tasks that are solved (every rollout passes), useful for learning (rollouts differ), and hopeless."""
+    """The tasks that are solved (all rollouts pass), useful for learning (rewards differ), or hopeless (none pass)."""
     result: dict[str, list[str]] = {"solved": [], "useful": [], "hopeless": []}
     for name, group in sorted(groups.items()):
         tried, passed, reward = sum(group.tried), sum(group.passed), group.cells.get("reward")
         if name != NONE and tried and reward is not None:
-            differ = passed or reward.spread.low != reward.spread.high
+            differ = passed or reward.distribution.low != reward.distribution.high
             result["solved" if passed == tried else "useful" if differ else "hopeless"].append(name)
     return result
 
 
 def natural(name: str) -> tuple[int, float, str]:
-    """The order of groups: numbers by size, then texts, then the rollouts without a value."""
+    """The sort key of a group: numbers by size, then texts, then rollouts without a value."""
     if name == NONE:
         return 2, 0.0, name
     try:

@@ -1,7 +1,7 @@
-"""How far a mean over tasks could be off: confidence intervals from how much tasks differ.
+"""Confidence intervals of means over tasks, from the variation between tasks.
 
-Rollouts of one task are alike, so a task is one observation, however many rollouts it has. Nothing here is drawn at
-random and nothing depends on the order of tasks. docs/metrics.md has the formulas, and how often they hold the truth.
+Rollouts of one task are similar, so a task is one observation, for any number of rollouts. Nothing is random, and the
+order of tasks makes no difference. docs/metrics.md has the formulas and their measured coverage.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FEWEST = 10  # tasks, of a share: with fewer the interval of a 95% level holds the truth more than 97% of the time
-FEWEST_NUMBERS = 20  # tasks, of other numbers: with fewer it depends on their distribution how often that is
-_FURTHEST = 3.0  # times the distance that an end of symmetric numbers has
+FEWEST = 10  # tasks, for a share: with fewer, the coverage of a 95% interval is above 97%
+FEWEST_NUMBERS = 20  # tasks, for other numbers: with fewer, the coverage depends on the distribution
+_FURTHEST = 3.0  # times the distance of an end for symmetric numbers
 _NEARLY_NORMAL = 1e6  # degrees of freedom
-_FEWEST_EQUAL = 5.0  # tasks of equal weight that tasks of different weights amount to
+_FEWEST_EQUAL = 5.0  # effective number of tasks
 
 Interval = tuple[float, float]
 
@@ -37,7 +37,7 @@ def mean_interval(
     """The interval of the weighted mean of tasks' values; a task's weight is the number of its rollouts.
 
     `share_of`: the two values that rollouts can have, or the bounds of a rate. `within`: where the true mean is, see
-    `range_of`. None where there is nothing to say: too few tasks, or too few that differ from all others.
+    `range_of`. None if there are too few tasks, or too few with different values.
     """
     if not level or len(values) < (FEWEST_NUMBERS if share_of is None else FEWEST):
         return None
@@ -49,28 +49,28 @@ def mean_interval(
 
 
 def range_of(low: float, high: float, *, amount: bool = False) -> Interval | None:
-    """Where the true mean of numbers between these two is. Numbers of which all are in [0, 1] are taken for shares."""
+    """The range of the true mean of numbers from `low` to `high`. Numbers in [0, 1] are taken for shares."""
     if low < 0:
         return None
     return (0.0, inf) if amount else (0.0, 1.0) if high <= 1 else None
 
 
 def clipped(interval: Interval | None, within: Interval | None) -> Interval | None:
-    """The part of an interval where the truth can be, so it holds the truth as often."""
+    """The part of an interval that is possible, with the same coverage."""
     if interval is None or within is None:
         return interval
     return max(interval[0], within[0]), min(interval[1], within[1])
 
 
 def paired_interval(differences: Sequence[float], level: float, *, furthest: float | None) -> Interval | None:
-    """The interval of the mean of differences, one of each task; `furthest`: the most that shares can be apart."""
+    """The interval of the mean difference, from one difference per task. `furthest`: the largest for shares."""
     if not level or len(differences) < (FEWEST_NUMBERS if furthest is None else FEWEST):
         return None
     if not all(map(isfinite, differences)):
         return None
     if alike(differences):
-        seen = differences[0]
-        return _unseen(seen, len(differences), level, (-furthest, furthest)) if furthest and seen else None
+        value = differences[0]
+        return _unseen(value, len(differences), level, (-furthest, furthest)) if furthest and value else None
     interval = _number_interval(differences, [1] * len(differences), level, skewed=False)  # alike runs: symmetric
     if interval is None or furthest is None:
         return interval
@@ -78,9 +78,9 @@ def paired_interval(differences: Sequence[float], level: float, *, furthest: flo
 
 
 def unpaired_interval(a: float, a_within: Interval, b: float, b_within: Interval) -> Interval:
-    """The interval of `b - a`, of tasks that have nothing to do with each other, from those of a and b.
+    """The interval of `b - a` for independent tasks, from the intervals of a and b.
 
-    The distances to the ends of both add up as variances do (Zou and Donner 2008).
+    The distances to their ends add up as variances do (Zou and Donner 2008).
     """
     difference = b - a
     low = difference - hypot(b - b_within[0], a_within[1] - a)
@@ -90,29 +90,33 @@ def unpaired_interval(a: float, a_within: Interval, b: float, b_within: Interval
 def _share_interval(
     values: Sequence[float], weights: Sequence[float], level: float, share_of: Interval
 ) -> Interval | None:
-    """Wilson's score interval with as many observations as the variance between tasks amounts to."""
+    """Wilson's score interval, with an effective number of observations from the variance between tasks."""
     low, high = share_of
     if alike(values):
         return _unseen(values[0], len(values), level, share_of)
     shares = (np.asarray(values, float) - low) / (high - low)
-    share, variance, equal = _moments(shares, np.asarray(weights, float))
-    if equal < _FEWEST_EQUAL:
+    share, variance, effective_tasks = _moments(shares, np.asarray(weights, float))
+    if effective_tasks < _FEWEST_EQUAL:
         return None
-    most = share * (1 - share)
+    largest_variance = share * (1 - share)
     normal = NormalDist().inv_cdf((1 + level) / 2)
     if all(value in share_of for value in values):  # the mean alone gives the variance
-        spread = normal * normal / equal
+        spread = normal * normal / effective_tasks
     else:
         end = low if share < 0.5 else high
-        telling = sum(value != end for value in values)  # if nearly all tasks are at one end, the variance is a guess
-        spread = student((1 + level) / 2, min(equal - 1, telling + 2.5)) ** 2 * variance / most
+        tasks_off_end = sum(
+            value != end for value in values
+        )  # if nearly all tasks are at one end, the variance is a guess
+        spread = (
+            student((1 + level) / 2, min(effective_tasks - 1, tasks_off_end + 2.5)) ** 2 * variance / largest_variance
+        )
     middle = (share + spread / 2) / (1 + spread)
-    reach = sqrt(spread * most + spread * spread / 4) / (1 + spread)
-    return low + max(middle - reach, 0.0) * (high - low), low + min(middle + reach, 1.0) * (high - low)
+    half_width = sqrt(spread * largest_variance + spread * spread / 4) / (1 + spread)
+    return low + max(middle - half_width, 0.0) * (high - low), low + min(middle + half_width, 1.0) * (high - low)
 
 
 def _unseen(value: float, tasks: int, level: float, within: Interval) -> Interval:
-    """Where every task gave the same: what other tasks, a share too small to have been met, could change."""
+    """The interval if all tasks have the same value: a small share of tasks with other values may exist unseen."""
     normal = NormalDist().inv_cdf((1 + level) / 2)
     share = normal * normal / (tasks + normal * normal)
     low, high = within
@@ -122,16 +126,16 @@ def _unseen(value: float, tasks: int, level: float, within: Interval) -> Interva
 def _number_interval(
     values: Sequence[float], weights: Sequence[float], level: float, *, skewed: bool = True
 ) -> Interval | None:
-    """Student's interval; where values can be `skewed`, its ends are corrected for that."""
-    scale = frexp(max(map(abs, values)))[1]  # so that no square overflows and none vanishes
-    scaled, weighed = np.ldexp(values, -scale), np.asarray(weights, float)
-    mean, variance, _ = _moments(scaled, weighed)
-    freedom = _sum(weighed**2) ** 2 / _sum(weighed**4) - 1  # Satterthwaite's: heavy tasks tell most of the variance
+    """Student's interval. If values can be `skewed`, its ends are corrected for it."""
+    scale = frexp(max(map(abs, values)))[1]  # so that squares neither overflow nor underflow
+    scaled, task_weights = np.ldexp(values, -scale), np.asarray(weights, float)
+    mean, variance, _ = _moments(scaled, task_weights)
+    freedom = _sum(task_weights**2) ** 2 / _sum(task_weights**4) - 1  # Satterthwaite's degrees of freedom
     if freedom < _FEWEST_EQUAL - 1 or not variance > 0:
         return None
-    reach, error = student((1 + level) / 2, freedom), sqrt(variance)
-    skewness = _skewness(scaled, weighed, mean) if skewed else 0.0
-    low, high = (mean - error * _corrected(end, skewness, len(values)) for end in (reach, -reach))
+    quantile, error = student((1 + level) / 2, freedom), sqrt(variance)
+    skewness = _skewness(scaled, task_weights, mean) if skewed else 0.0
+    low, high = (mean - error * _corrected(end, skewness, len(values)) for end in (quantile, -quantile))
     try:
         return ldexp(low, scale), ldexp(high, scale)
     except OverflowError:
@@ -141,53 +145,53 @@ def _number_interval(
 def _skewness(values: Array, weights: Array, mean: float) -> float:
     """The skewness to correct for. The constants are chosen by simulation.
 
-    A sample shows less skewness than there is, the more so the smaller it is. Where the kurtosis is hardly above the
-    least that the skewness allows, tasks have about two values, and there is nothing to correct.
+    Small samples underestimate skewness. If the kurtosis is close to its minimum for this skewness, tasks have about
+    two values, and no correction is needed.
     """
     tasks = len(values)
-    apart = weights * (values - mean)
-    second, third, fourth = (_sum(apart**power) / tasks for power in (2, 3, 4))
+    deviations = weights * (values - mean)
+    second, third, fourth = (_sum(deviations**power) / tasks for power in (2, 3, 4))
     skewness: float = third / second**1.5
-    room = max(fourth / second**2 - 1 - skewness * skewness, 0.0)
-    growth: float = sqrt(tasks * (tasks - 1)) / (tasks - 2) * (1 + 16 / tasks)
-    return skewness * growth * room / (room + 0.75)
+    excess_kurtosis = max(fourth / second**2 - 1 - skewness * skewness, 0.0)
+    correction: float = sqrt(tasks * (tasks - 1)) / (tasks - 2) * (1 + 16 / tasks)
+    return skewness * correction * excess_kurtosis / (excess_kurtosis + 0.75)
 
 
 def _corrected(end: float, skewness: float, tasks: int) -> float:
-    """How many standard errors away an end is: Hall's (1992) cubic transformation, where it lengthens the interval.
+    """The distance of an end in standard errors, by Hall's (1992) cubic transformation, if that is longer.
 
-    A sample of heavy tails shows a skewness by chance; to shorten the other side by it would be wrong too often.
+    The other side is not shortened: samples with heavy tails can be skewed by chance.
     """
     if abs(skewness) < 1e-6:
         return end
     width = sqrt(tasks)
-    moved = width * (cbrt(1 + skewness * (end / width - skewness / (6 * tasks))) - 1) * 3 / skewness
-    return min(max(moved / end, 1.0), _FURTHEST) * end
+    corrected_end = width * (cbrt(1 + skewness * (end / width - skewness / (6 * tasks))) - 1) * 3 / skewness
+    return min(max(corrected_end / end, 1.0), _FURTHEST) * end
 
 
 def _moments(values: Array, weights: Array) -> tuple[float, float, float]:
-    """The weighted mean, the variance of that mean, and how many tasks of equal weight they amount to."""
-    whole, second, third = (_sum(weights**power) for power in (1, 2, 3))
-    mean = _sum(values * weights) / whole
+    """The weighted mean, its variance, and the effective number of tasks."""
+    total, second, third = (_sum(weights**power) for power in (1, 2, 3))
+    mean = _sum(values * weights) / total
     squares = _sum((weights * (values - mean)) ** 2)
-    pulled = 2 * third / (whole * second) - second / (whole * whole)  # a heavy task pulls the mean to itself
-    return mean, squares / (whole * whole) / max(1 - pulled, 1e-9), whole * whole / second
+    bias = 2 * third / (total * second) - second / (total * total)  # a heavy task pulls the mean to itself
+    return mean, squares / (total * total) / max(1 - bias, 1e-9), total * total / second
 
 
 def _sum(values: Array) -> float:
-    """The sum, rounded once, so that the order of tasks makes no difference."""
+    """The sum, rounded once, so that it does not depend on the order of tasks."""
     return fsum(values.tolist())
 
 
 def alike(values: Sequence[float]) -> bool:
-    """Whether all are one number, but for rounding."""
+    """Whether all numbers are equal, except for rounding."""
     low, high = min(values), max(values)
     return high - low <= 2e-12 * max(abs(low), abs(high))
 
 
 @lru_cache(maxsize=4096)
 def student(share: float, freedom: float) -> float:
-    """The number below which this share, from one half on, of Student's t distribution is."""
+    """The quantile of Student's t distribution for this share, from one half on."""
     if freedom > _NEARLY_NORMAL:
         return NormalDist().inv_cdf(share)
     low, high = 0.0, 1.0

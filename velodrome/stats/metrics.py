@@ -1,8 +1,8 @@
 """The numbers of a collection: means, tokens, throughput, pass@k, in one streaming pass.
 
 The collector feeds a `Tally` row by row; `read_metrics` feeds one from a file. Both give the same numbers, because
-every one of them comes from the rows. A value that is absent or null counts nowhere: a deferred reward is not a
-zero. Nor does one of a wrong type, or one that is NaN; its row counts all the same, and a note says so.
+all of them come from the rows. A value that is absent or null is not counted: a deferred reward is not a zero. A value
+of a wrong type or a NaN is not counted either, and a note reports it; the rest of its row is.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Tally:
         self.tool_calls = 0
         self._input_tokens = self._output_tokens = self.total_tokens = 0
         self._means: dict[str, Moments] = {"reward": Moments()}
-        self.scored = {"reward"}  # what `verify` returned in some row: the same in another may equal the task's field
+        self.scored = {"reward"}  # fields that `verify` returned in at least one row
         self._infinite: dict[str, int] = {}  # by field: how many of its numbers are NaN or infinite
-        self._wrong: dict[str, int] = {}  # of a part, how many rows have it in a wrong type
-        self._damaged: dict[str, int] = {}  # of a count, how many rows have one that cannot be
+        self._wrong: dict[str, int] = {}  # by part: rows that have it in a wrong type
+        self._damaged: dict[str, int] = {}  # by count: rows with an impossible number
         self._active = Stretches()
-        self._scored_later = False  # by velo verify: the times are those of an earlier collection
+        self._scored_later = False  # by velo verify, so the times are not of this run
         self._pass_at = pass_at
         self._passes: dict[int, tuple[int, int]] | None = {} if by_task else None
-        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # equal ones are one object: tasks are many, pairs few
+        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}  # shares equal pairs: many tasks, few different pairs
 
     def add(self, facts: RowFacts) -> None:
         self.rows += 1
@@ -81,7 +81,7 @@ class Tally:
             self._passes[place] = self._pairs.setdefault(pair, pair)
 
     def notes(self) -> list[str]:
-        """What of the rows is in no number, and why."""
+        """The values that are not counted, and why."""
         notes = []
         for name, count in sorted(self._wrong.items()):
             what = f"{clean(name)}: {count:,} of {self.rows:,} rollouts have it in a wrong type"
@@ -126,7 +126,7 @@ class Tally:
         return metrics
 
     def _pass_rates(self) -> Json:
-        """pass@k; and where some tasks have too few rollouts for one of them, over how many tasks each is."""
+        """pass@k; and the number of tasks of each, if some tasks have too few rollouts for a k."""
         tries = list((self._passes or {}).values())
         most = largest_k([n for n, _ in tries])
         if most < 2:
@@ -147,17 +147,17 @@ def largest_k(tries: Sequence[int]) -> int:
 
 
 def sizes(most: int) -> list[int]:
-    """1, 2, 4, … and the most."""
+    """1, 2, 4, … up to `most`, and `most` itself."""
     return sorted({most, *(2**power for power in range(most.bit_length()))} - {0})
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """The chance that k of n tries, drawn without putting back, hold at least one that passed."""
+    """The chance that at least one of k tries, drawn from n without replacement, passed."""
     return 1.0 - comb(n - passed, k) / comb(n, k)
 
 
 def failed_keys(rollouts: Path) -> dict[str, int]:
-    """Keys in the failures file beside a rollouts file, each with its number of attempts."""
+    """The keys in the failures file beside a rollouts file, with the number of failed attempts."""
     keys: dict[str, int] = {}
     for failure in read_failures(rollouts):
         if failure.key is not None:
@@ -166,41 +166,41 @@ def failed_keys(rollouts: Path) -> dict[str, int]:
 
 
 @dataclass
-class Taken:
-    """What reading files came to: keys that only failed, and notes on what was not counted."""
+class ReadResult:
+    """The result of reading files: keys that only failed, and notes on rollouts that were not counted."""
 
     failed: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
 
-def read_shards(paths: Sequence[Path], take: Callable[[RowFacts], object]) -> Taken:
-    """Give every rollout of the files to `take`. A key that an earlier file has is passed over in a later one."""
-    taken = Taken(failed={key for path in paths for key in failed_keys(path)})
+def read_shards(paths: Sequence[Path], add: Callable[[RowFacts], object]) -> ReadResult:
+    """Pass every rollout of the files to `add`. A key that is in several files is read from the first of them."""
+    result = ReadResult(failed={key for path in paths for key in failed_keys(path)})
     first_file: dict[str, dict[int, int]] = {}  # of each task and repeat
-    for number, path in enumerate(paths):
+    for file_index, path in enumerate(paths):
         unread = Unread(path)
-        rows = repeated = 0
+        rows = duplicates = 0
         for facts in read_facts(path, unread):
             rows += 1
             if facts.key is not None:
                 if len(paths) > 1:
                     task, repeat = (facts.key, -1) if facts.task is None else (facts.task, facts.repeat)
-                    if first_file.setdefault(task, {}).setdefault(repeat, number) < number:
-                        repeated += 1
+                    if first_file.setdefault(task, {}).setdefault(repeat, file_index) < file_index:
+                        duplicates += 1
                         continue
-                taken.failed.discard(facts.key)
-            take(facts)
-        taken.notes += unread.notes
-        if repeated:
-            taken.notes.append(
-                f"{path}: {repeated} of its {rows} rollouts have keys that an earlier file has; each key is counted "
+                result.failed.discard(facts.key)
+            add(facts)
+        result.notes += unread.notes
+        if duplicates:
+            result.notes.append(
+                f"{path}: {duplicates} of its {rows} rollouts have keys that an earlier file has; each key is counted "
                 "once, from the file named first (velo compare sets two runs side by side)"
             )
-    return taken
+    return result
 
 
 def read_metrics(*paths: Path) -> tuple[Json, list[str]]:
-    """The metrics of rollouts files, read as one run, and notes about what is in none of them."""
+    """The metrics of rollouts files, read as one run, and notes on values that are not counted."""
     tally = Tally()
-    taken = read_shards(paths, tally.add)
-    return tally.metrics(failed=len(taken.failed)), [*taken.notes, *tally.notes()]
+    result = read_shards(paths, tally.add)
+    return tally.metrics(failed=len(result.failed)), [*result.notes, *tally.notes()]

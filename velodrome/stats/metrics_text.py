@@ -34,7 +34,7 @@ _COLUMNS = ("group", "metric", "n", "mean", "low", "high", *_SPREAD, "median_err
 
 
 def metrics_report(result: Json, *, fields: Sequence[str] = ()) -> str:
-    """The run, then a line for each group; of groups, other numbers than the reward only where `fields` names them."""
+    """The run, then a table of the groups' rewards, and one for each of `fields`."""
     level = _level(result)
     parts = [
         _title(result),
@@ -53,7 +53,7 @@ def metrics_report(result: Json, *, fields: Sequence[str] = ()) -> str:
 
 
 def _too_few(result: Json) -> str:
-    """Why numbers that vary have no interval; what all rollouts share needs none."""
+    """The reason, if a number that varies has no interval."""
     fields = [field for group in (result["run"], *result["groups"]) for field in group["fields"].values()]
     without = any(field["low"] is None and field["min"] != field["max"] for field in fields)
     least = (
@@ -70,7 +70,7 @@ def _title(result: Json) -> str:
 
 
 def _outcomes(outcomes: Json) -> str:
-    """Which rollouts the numbers below count, where limits stopped some."""
+    """How many of the counted rollouts were stopped by a limit; empty if there are none."""
     stopped = {name: count for name, count in outcomes.items() if name != FINISHED}
     if not stopped:
         return ""
@@ -146,14 +146,14 @@ def _difficulty(result: Json) -> str:
 
 
 def _stopped(group: Json) -> int:
-    """How many rollouts of a group a limit stopped."""
+    """The number of rollouts that were stopped by a limit."""
     return sum(count for name, count in group["outcomes"].items() if name != FINISHED)
 
 
 def _notes(result: Json) -> str:
     lines = [f"note: {clean(note, longest=300)}" for note in result["notes"][:_MOST_NOTES]]
-    more = len(result["notes"]) - len(lines)
-    return "\n".join([*lines, f"and {counted(more, 'more note')}"] if more > 0 else lines)
+    hidden = len(result["notes"]) - len(lines)
+    return "\n".join([*lines, f"and {counted(hidden, 'more note')}"] if hidden > 0 else lines)
 
 
 def interval(result: Json) -> str:
@@ -163,9 +163,9 @@ def interval(result: Json) -> str:
 
 
 def metrics_csv(result: Json) -> str:
-    """One line a number of a group; the whole run is the group without a name.
+    """One line per group and number; the whole run is the group without a name.
 
-    A name can do nothing to a terminal, nor to a spreadsheet, which would run one that looks like a formula.
+    Names are escaped for terminals, and for spreadsheets, which would run a name that looks like a formula.
     """
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _COLUMNS, restval="", lineterminator="\n")
@@ -185,7 +185,7 @@ def _cell(name: str) -> str:
 
 
 def compare_report(result: Json, *, all_flips: bool = False) -> str:
-    """Both runs, how they were made, what differs, which tasks flipped, and the verdict last."""
+    """Both runs, the settings and numbers that differ, the tasks that flipped, and the verdict last."""
     level = _level(result)
     parts = [
         "\n".join(_runs(result)),
@@ -212,15 +212,15 @@ def _runs(result: Json) -> Iterator[str]:
 
 
 def _settings(settings: Sequence[Json] | None) -> str:
-    """What the run files say differently."""
+    """The settings that differ between the run files."""
     if settings is None:
         return "settings: not compared, a run has no run file beside it"
     if not settings:
         return "settings: the run files say the same"
     rows = [(each["name"], setting_text(each["a"]), setting_text(each["b"])) for each in settings[:SHOWN_SETTINGS]]
-    more = len(settings) - len(rows)
+    hidden = len(settings) - len(rows)
     drawn = table(("setting", "A", "B"), rows, left=3)
-    return f"{drawn}\nand {counted(more, 'more setting')}; --json lists them" if more else drawn
+    return f"{drawn}\nand {counted(hidden, 'more setting')}; --json lists them" if hidden else drawn
 
 
 def setting_text(value: Any) -> str:
@@ -277,6 +277,6 @@ def _flips(result: Json, all_flips: bool) -> Iterator[str]:
     ]
     if rows:
         yield table(("task", "prompt", "A", "B"), rows, left=2)
-    more = flipped["to_pass"] + flipped["to_fail"] - len(rows)
-    if more:
-        yield f"and {more:,} more" + ("" if all_flips else "; --flips lists them")
+    hidden = flipped["to_pass"] + flipped["to_fail"] - len(rows)
+    if hidden:
+        yield f"and {hidden:,} more" + ("" if all_flips else "; --flips lists them")

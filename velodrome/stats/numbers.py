@@ -1,7 +1,7 @@
-"""The numbers of one rollout that can be averaged and compared, each under the name it has everywhere.
+"""The numbers of one rollout that can be averaged and compared, by name.
 
-Every number at the top level of the row is one, under its own name. So are those that the conversation, the usage and
-the timing hold, unless `verify` returned a number of that name.
+These are the numbers at the top level of the row, and those of the conversation, the usage and the timing. If `verify`
+returned a number with the same name, that one is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def numbers_of(facts: RowFacts) -> dict[str, float]:
         **{name: facts.seconds(name) for name in TIMES},
     }
     if facts.verified_later:
-        numbers["verify_s"] = None  # verification was not a part of this rollout: that is not zero seconds
+        numbers["verify_s"] = None  # unknown, not 0: verification was not a part of this rollout
     numbers.update(
         {name: value for name, value in facts.numbers.items() if name not in numbers or name in facts.scored}
     )

@@ -1,4 +1,4 @@
-"""How two runs were made, as their run files say it, and where these differ."""
+"""The settings of two runs, from their run files, and the differences."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _DEEPEST = 20
 
 
 def settings_that_differ(a: Sequence[Path], b: Sequence[Path]) -> list[Json] | None:
-    """Each by its name with both values; None if a run has no run file. Of several files the first with one counts."""
-    one, other = _settings(a), _settings(b)
-    if one is None or other is None:
+    """Each setting with both values; None if a run has no run file. Of several shards, the first run file counts."""
+    settings_a, settings_b = _settings(a), _settings(b)
+    if settings_a is None or settings_b is None:
         return None
-    names = [name for name in dict.fromkeys((*one, *other)) if one.get(name) != other.get(name)]
-    return [{"name": name, "a": one.get(name), "b": other.get(name)} for name in names[:MOST_SETTINGS]]
+    names = [name for name in dict.fromkeys((*settings_a, *settings_b)) if settings_a.get(name) != settings_b.get(name)]
+    return [{"name": name, "a": settings_a.get(name), "b": settings_b.get(name)} for name in names[:MOST_SETTINGS]]
 
 
 def _settings(paths: Sequence[Path]) -> Json | None:
@@ -52,9 +52,9 @@ def _parts(record: Json) -> Iterator[tuple[str, Any]]:
     yield from _leaves(record.get("versions"), "versions")
 
 
-def _leaves(value: Any, where: str, deep: int = 0) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and deep < _DEEPEST:
+def _leaves(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and depth < _DEEPEST:
         for name, below in value.items():
-            yield from _leaves(below, f"{where}.{name}" if where else name, deep + 1)
+            yield from _leaves(below, f"{where}.{name}" if where else name, depth + 1)
     elif value is not None:
         yield where, value

@@ -1,7 +1,7 @@
-"""Several runs beside each other: each number with its interval, the best of them, and the tasks they differ in most.
+"""Several runs side by side: each number with its interval, the best run, and the tasks with the largest differences.
 
-The tasks that all runs have are counted, each alike, as in a comparison of two. If those are less than half of the
-smallest run, every run counts all of its own, and a note says so.
+Only the tasks of all runs are counted, with equal weights, as in a comparison of two. If these are less than half of
+the smallest run, each run counts all its tasks, and a note reports it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from velodrome.timing.figures import counted
 
 Json = dict[str, Any]
 
-MOST_TASKS = 1_000  # that are listed
+MOST_TASKS = 1_000  # in the list
 MOST_FIELDS = 60
 _RATES = ("pass@", "pass^", "majority@")
 
 
 def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = None) -> Json:
-    """What differs between the runs of these files."""
+    """Compare runs, one file each."""
     settings = settings or MetricsSettings()
     readings = [read_run([path], settings) for path in paths]
     groups = [reading.run for reading in readings]
@@ -48,7 +48,7 @@ def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = No
         "paired": paired,
         "shared": len(shared),
         "runs": [
-            {"rollouts": reading.run.rows, "tasks": len(reading.run.tasks), "failed": len(reading.taken.failed)}
+            {"rollouts": reading.run.rows, "tasks": len(reading.run.tasks), "failed": len(reading.result.failed)}
             for reading in readings
         ],
         "fields": [
@@ -61,32 +61,36 @@ def compare_several(paths: Sequence[Path], settings: MetricsSettings | None = No
 
 
 def _field(name: str, measures: list[Measure | None], places: list[list[int]] | None, level: float) -> Json:
-    """One number of every run. The best is named only where more is better: rewards and rates."""
+    """One number of every run. There is a best run only where more is better: rewards and rates."""
     columns = [None if places is None else places[at] for at in range(len(measures))]
     values = [_values(measure, column) for measure, column in zip(measures, columns, strict=True)]
     means = [
-        None if measure is None or not own else measure.mean if places is None else mean_of(list(own.values()))
-        for measure, own in zip(measures, values, strict=True)
+        None
+        if measure is None or not task_values
+        else measure.mean
+        if places is None
+        else mean_of(list(task_values.values()))
+        for measure, task_values in zip(measures, values, strict=True)
     ]
-    known = [mean if mean is not None and isfinite(mean) else None for mean in means]
+    finite_means = [mean if mean is not None and isfinite(mean) else None for mean in means]
     entry: Json = {"name": name, "best": None, "runs": []}
-    ranked = [mean for mean in known if mean is not None]
-    if (name == "reward" or name.startswith(_RATES)) and len(ranked) > 1 and max(ranked) > min(ranked):
-        entry["best"] = known.index(max(ranked))
+    valid_means = [mean for mean in finite_means if mean is not None]
+    if (name == "reward" or name.startswith(_RATES)) and len(valid_means) > 1 and max(valid_means) > min(valid_means):
+        entry["best"] = finite_means.index(max(valid_means))
     best = entry["best"]
-    for at, mean in enumerate(known):
+    for at, mean in enumerate(finite_means):
         low, high = _within(measures[at], values[at], level, paired=places is not None) or (None, None)
-        alike = False  # whether so many tasks could not show that a run is worse than the best
+        alike = False  # whether the difference from the best run may be chance
         if best is not None and at != best and mean is not None and places is not None:
             pairs = list(zip(places[best], places[at], strict=True))
-            apart = compared(name, measures[best], measures[at], pairs, level)
-            alike = apart["low"] is None or apart["low"] <= 0 <= apart["high"]
+            difference = compared(name, measures[best], measures[at], pairs, level)
+            alike = difference["low"] is None or difference["low"] <= 0 <= difference["high"]
         entry["runs"].append({"mean": mean, "low": low, "high": high, "alike": alike})
     return entry
 
 
 def _values(measure: Measure | None, places: list[int] | None) -> dict[int, float]:
-    """The value of each task, by its place among the shared ones."""
+    """The value of each task, by its place among the shared tasks."""
     if measure is None or places is None:
         return dict(measure.values) if measure is not None else {}
     return {at: measure.values[place] for at, place in enumerate(places) if place in measure.values}
@@ -97,13 +101,15 @@ def _within(measure: Measure | None, values: dict[int, float], level: float, *, 
         return None
     if not paired:
         return measure.interval(level)
-    own = list(values.values())
-    interval = mean_interval(own, [1] * len(own), level, share_of=measure.share_of, within=measure.within)
+    task_values = list(values.values())
+    interval = mean_interval(
+        task_values, [1] * len(task_values), level, share_of=measure.share_of, within=measure.within
+    )
     return interval if interval is not None and all(map(isfinite, interval)) else None
 
 
 def _tasks(groups: Sequence[RolloutGroup], shared: Sequence[str]) -> tuple[list[Json], int]:
-    """The tasks with the widest pass rates apart, and how many differ at all."""
+    """The tasks with the largest differences in pass rate, and the number of tasks with any."""
     rows: list[Json] = []
     for task in shared:
         places = [group.tasks[task] for group in groups]

@@ -1,4 +1,4 @@
-"""When anything was running."""
+"""The times at which something was running."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from math import fsum
 
 
 class Stretches:
-    """When anything at all was running. Stretches no further apart than `gap_s` are one; `lo` to `hi` is the latest.
+    """Stretches of time, merged if the gap between them is at most `gap_s`; `lo` to `hi` is the latest.
 
-    The order they come in makes no difference.
+    They may be added in any order.
     """
 
     def __init__(self, *, gap_s: float = 1.0) -> None:
         self._gap_s = gap_s
-        self._starts: list[float] = []  # of the earlier ones, which do not touch, rising; so are their ends
+        self._starts: list[float] = []  # of earlier stretches, disjoint and sorted
         self._ends: list[float] = []
         self.lo = self.hi = -1e18  # before any clock: nothing ran yet
-        self.before_s = 0.0  # how long the one was that was the latest until this one came
+        self.before_s = 0.0  # the length of the stretch before the latest
 
     def add(self, start: float, end: float) -> bool:
-        """Count one stretch. True if it begins a new one that is later than all others."""
+        """Add a stretch. Returns whether it starts a new latest stretch."""
         gap_s = self._gap_s
         if self.lo <= start <= self.hi + gap_s:
             if end > self.hi:

@@ -28,7 +28,7 @@ class Calls:
 
     def __init__(self, clock: str = "cpu") -> None:
         self.clock = clock
-        self._begun: set[int] = set()
+        self._begun_functions: set[int] = set()
         self._begun_edges: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class Calls:
         yappi.stop()
 
     def table(self) -> Table:
-        """What was counted so far."""
+        """The calls counted so far."""
         with self._lock:
             entries = {entry[8]: self._read(entry) for entry in _counted()}
         table = Table(self.clock)
@@ -57,20 +57,20 @@ class Calls:
 
     def _read(self, entry: tuple[Any, ...]) -> _Entry:
         ncall, nactual, ttot, tsub, index = entry[3], entry[4], entry[6], entry[7], entry[8]
-        ncall = _finished(self._begun, index, ncall, nactual)
+        ncall = _finished(self._begun_functions, index, ncall, nactual)
         children = {}
-        for there, calls, actual, total, own in entry[9]:
-            calls = _finished(self._begun_edges, (index, there), calls, actual)
-            children[there] = Cost(calls, min(actual, calls), own, total)
-        # What a function in flight has called is taken off its own time before its own is added, and yappi forgets a
-        # time below zero when it is read. Without recursion the difference says it exactly.
+        for callee, calls, actual, total, own in entry[9]:
+            calls = _finished(self._begun_edges, (index, callee), calls, actual)
+            children[callee] = Cost(calls, min(actual, calls), own, total)
+        # For a function in flight, yappi subtracts the time of its calls before it adds its own, and drops a negative
+        # result. Without recursion the difference is exact.
         if ncall == nactual:
             tsub = max(0.0, ttot - sum(cost.ttot for cost in children.values()))
         return _Entry(_key(entry), Cost(ncall, min(nactual, ncall), tsub, ttot), children)
 
 
 class _Entry(NamedTuple):
-    """One function in one thread; `children` by their number."""
+    """One function in one thread; `children` by their index."""
 
     key: Key
     cost: Cost
@@ -78,7 +78,7 @@ class _Entry(NamedTuple):
 
 
 def _add(table: Table, entry: _Entry, entries: dict[int, _Entry]) -> None:
-    """One entry to its row."""
+    """Add an entry to its row."""
     row = table.row(entry.key, project=is_project(entry.key.file))
     row.cost.add(*entry.cost)
     for number, cost in entry.children.items():
@@ -87,10 +87,10 @@ def _add(table: Table, entry: _Entry, entries: dict[int, _Entry]) -> None:
 
 
 def _counted() -> list[tuple[Any, ...]]:
-    """yappi's entries, one for each function and thread, all of one moment.
+    """yappi's entries, one per function and thread, all at one moment.
 
-    yappi's own way pauses it, and loses what other threads do meanwhile. Nothing else runs during this one call:
-    appending to a list is no Python code, and neither is a search for garbage, which could run some.
+    yappi's public function pauses it, and loses the calls of other threads meanwhile. No Python code runs during this
+    call: appending to a list runs none, and the garbage collector is off.
     """
     import _yappi
 
@@ -105,12 +105,12 @@ def _counted() -> list[tuple[Any, ...]]:
     return entries
 
 
-def _finished(begun: set[Any], who: Any, ncall: int, nactual: int) -> int:
-    """The calls as they are: when yappi is read in the middle of a function's first call it counts that call twice."""
+def _finished(begun_calls: set[Any], call_id: Any, ncall: int, nactual: int) -> int:
+    """The number of calls: yappi counts a first call twice if it is read during that call."""
     if ncall == 1 and nactual == 0:
-        begun.add(who)
+        begun_calls.add(call_id)
         return 1
-    return ncall - 1 if who in begun and ncall > 1 else ncall
+    return ncall - 1 if call_id in begun_calls and ncall > 1 else ncall
 
 
 def _key(entry: tuple[Any, ...]) -> Key:

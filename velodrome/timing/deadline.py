@@ -1,8 +1,7 @@
-"""A limit on how long a block may take, cheap enough to guard every call: `with deadline(600.0):`.
+"""A time limit for a block, cheap enough for every call: `with deadline(600.0):`.
 
-An `asyncio.timeout` sets a timer of its own, which costs more than many of the calls it guards and almost never
-fires. Here all limits of a loop share one that looks around a few times a second, so a limit is kept to within
-`TICK_S`.
+An `asyncio.timeout` sets its own timer, which costs more than many calls and almost never fires. Here all limits of an
+event loop share one timer that runs a few times a second, so a limit is accurate to `TICK_S`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class deadline:
             raise TimeoutError from error
 
     def look(self, now: float) -> bool:
-        """Cancel the block if its time is over; say whether it was."""
+        """Cancel the block if its time is over. Returns whether it was."""
         if now < self._until:
             return False
         self.expired = True
@@ -53,7 +52,7 @@ class deadline:
 
 
 class _Watch:
-    """The open limits of one loop, and the timer that looks at them while there are any."""
+    """The open limits of one event loop, and the timer that checks them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: set[deadline] = set()

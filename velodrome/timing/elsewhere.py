@@ -1,7 +1,7 @@
-"""What other processes do for a call of this one, so that a function profile shows the call's true time.
+"""CPU time of other processes that work for a call, so that a function profile shows the call's full time.
 
-A component that lets another process work (a worker, math-verify's process, a sandbox) reports its CPU with `charge`.
-It is added to the function that `calling` names, which is `verify` or a tool. Without a profile nothing is done.
+A component that uses another process (a worker, math-verify's process, a sandbox) reports its CPU with `charge`. It is
+added to the function that `calling` names: `verify` or a tool. Without a profile this does nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _lock = threading.Lock()
 
 
 def activate(clock: str | None) -> None:
-    """Measure from here on, on the `cpu` or the `wall` clock; None: no more."""
+    """Start to measure, on the `cpu` or the `wall` clock; with None, stop."""
     global _table
     _table = None if clock is None else Table(clock)
 
 
 def measured() -> list[Table]:
-    """What was measured so far, to be added to the table of this process."""
+    """The measurements so far, to be added to the table of this process."""
     with _lock:
         return [] if _table is None else [merged(_table.clock, [_table])]
 
 
 def calling(function: Callable[..., Any], *, elsewhere: bool = False) -> AbstractContextManager[None]:
-    """Around a call of this function. `elsewhere`: it runs in another process, so nothing here counts the call."""
+    """A context around a call of this function. `elsewhere`: it runs in another process, so count the call here."""
     return nullcontext() if _table is None else _call(function, elsewhere)
 
 
@@ -56,7 +56,7 @@ def _call(function: Callable[..., Any], elsewhere: bool) -> Iterator[None]:
 
 
 def charge(cpu_s: float) -> None:
-    """To be called with the CPU that another process used for the call that is under way."""
+    """Add the CPU time that another process used for the current call."""
     key = _calling.get()
     with _lock:
         if _table is None or _table.clock != "cpu":

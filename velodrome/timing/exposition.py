@@ -29,7 +29,7 @@ class Metric(NamedTuple):
 
 
 class Metrics:
-    """What a process counts."""
+    """The counters and gauges of a process."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
@@ -39,31 +39,31 @@ class Metrics:
         return self._metrics.setdefault(name, Metric(name, "counter", about, {}))
 
     def gauge(self, name: str, about: str) -> Metric:
-        """A number that comes and goes."""
+        """A number that can rise and fall."""
         return self._metrics.setdefault(name, Metric(name, "gauge", about, {}))
 
     def all(self) -> list[Metric]:
-        """Every metric, those of the process too."""
+        """All metrics, including those of the process."""
         return [*self._metrics.values(), *process_metrics()]
 
 
 def add(metric: Metric, labels: Labels = (), amount: float = 1.0) -> None:
-    """Let a sample grow."""
+    """Increase a sample."""
     metric.samples[labels] = metric.samples.get(labels, 0.0) + amount
 
 
 def process_metrics() -> list[Metric]:
-    """The CPU time of this process and, where there is a /proc, its memory, its files and its start."""
+    """The CPU time of this process and, if the system has /proc, its memory, open files and start time."""
     result = [Metric("process_cpu_seconds_total", "counter", "CPU time in seconds.", {(): time.process_time()})]
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
         memory = float(int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
-        begun = int(booted.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        started = int(booted.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
         files = float(len(os.listdir("/proc/self/fd")))
         result += [
             Metric("process_resident_memory_bytes", "gauge", "Memory in RAM.", {(): memory}),
-            Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.", {(): begun}),
+            Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.", {(): started}),
             Metric("process_open_fds", "gauge", "Open file descriptors.", {(): files}),
         ]
     return result
@@ -72,15 +72,15 @@ def process_metrics() -> list[Metric]:
 def merged(groups: Iterable[tuple[Mapping[str, str], Iterable[Metric]]]) -> list[Metric]:
     """The metrics of several processes as one, each sample with the labels of its group."""
     result: dict[str, Metric] = {}
-    for more, group in groups:
+    for group_labels, group in groups:
         for name, kind, about, samples in group:
-            one = result.setdefault(name, Metric(name, kind, about, {}))
-            one.samples.update({(*more.items(), *labels): value for labels, value in samples.items()})
+            metric = result.setdefault(name, Metric(name, kind, about, {}))
+            metric.samples.update({(*group_labels.items(), *labels): value for labels, value in samples.items()})
     return list(result.values())
 
 
 def render(metrics: Iterable[Metric]) -> bytes:
-    """The text."""
+    """The metrics as text."""
     lines = []
     for name, kind, about, samples in metrics:
         lines += [f"# HELP {name} {about.translate(_ESCAPES)}", f"# TYPE {name} {kind}"]

@@ -1,7 +1,7 @@
-"""Characters that cannot be seen, or that a terminal or a page would obey: control, bidirectional and zero-width ones.
+"""Invisible characters and those with an effect on a terminal or page: control, bidirectional, zero-width.
 
-Names and texts come from untrusted files. Wherever one is shown, such a character is shown by its code, so it cannot
-reorder, hide or end anything.
+Names and texts come from untrusted files. When they are shown, such a character is replaced by its code, so it cannot
+reorder, hide or end other text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 _LONGEST = 4000  # characters of a text
 
-# A zero-width joiner between two letters or emoji is how some are written; beside ASCII it only hides.
+# A zero-width joiner is part of some scripts and emoji; beside ASCII it only hides.
 INVISIBLE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e"
@@ -25,7 +25,7 @@ INVISIBLE = re.compile(
 
 
 def escaped(text: str) -> str:
-    """The text for a terminal: each such character as an escape. Tabs and line ends stay."""
+    """The text for a terminal, with such characters as escapes. Tabs and line ends stay."""
     return INVISIBLE.sub(lambda match: "".join(map(_escape, match.group())), text)
 
 
@@ -38,12 +38,12 @@ def plain(text: str, longest: int = _LONGEST) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same on one line, so that it cannot imitate another block."""
+    """Safe text on one line, so that it cannot imitate another block."""
     return plain(" ".join(text.split()))
 
 
 def printed_json(value: Any) -> str:
-    """JSON for people and programs alike: such characters are written as JSON's own escapes."""
+    """JSON for people and programs: such characters are JSON escapes."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     except TypeError:
@@ -52,7 +52,7 @@ def printed_json(value: Any) -> str:
 
 
 def _in_utf8(value: Any) -> Any:
-    """The same with escapes for what UTF-8 has no form for, such as bytes of a file's name: JSON everybody reads."""
+    """The value with escapes for text that is not valid UTF-8, such as bytes of a file name."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Quantiles of any numbers, in one pass and in bounded memory.
 
-Numbers are counted exactly while few of them differ, as rewards and small samples do. Beyond that they fall into
-buckets whose edges grow by a constant factor: a quantile is then within `ERROR` of the number at its place in the
+Numbers are counted exactly while few of them differ, as in rewards and small samples. Beyond that they are counted in
+buckets whose edges grow by a constant factor. A quantile is then within `ERROR` of the number at its place in the
 sorted list. The order of the numbers makes no difference.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from math import exp, log
 
 ERROR = 0.01
-EXACT = 1000  # different numbers that are counted one by one
+EXACT = 1000  # different numbers that are counted exactly
 _STEP = log((1 + ERROR) / (1 - ERROR))
 _PER_STEP = 1 / _STEP
-_ONE = 100_000  # the bucket of 1; that of any positive float is positive
+_ONE = 100_000  # the bucket of 1; buckets of positive floats are positive
 _MIDDLE = 1 + ERROR  # times a bucket's lower edge: within ERROR of every number in it
 
 
 class Quantiles:
-    """Counts of finite numbers. `exact` is how many different ones are kept apart."""
+    """Counts of finite numbers. `exact` is the number of different ones that are counted exactly."""
 
     __slots__ = ("_bucketed", "_counts", "_exact", "count", "high", "low", "sum")
 
@@ -35,24 +35,24 @@ class Quantiles:
         """Count one number, once or several times."""
         key = _bucket(number) if self._bucketed else number
         self._counts[key] = self._counts.get(key, 0) + times
-        self._counted(times, number * times, number, number)
+        self._update_totals(times, number * times, number, number)
 
     def extend(self, numbers: Sequence[float]) -> None:
         """Count many numbers at once, which is several times faster."""
         if numbers:
             self._counts.update(map(_bucket, numbers) if self._bucketed else numbers)
-            self._counted(len(numbers), sum(numbers), min(numbers), max(numbers))
+            self._update_totals(len(numbers), sum(numbers), min(numbers), max(numbers))
 
     def merge(self, other: Quantiles) -> None:
-        """Count everything that another has counted."""
+        """Add all counts of another."""
         if other.count:
             if other._bucketed and not self._bucketed:
                 self._fold()
             self._counts.update(other._buckets() if self._bucketed else other._counts)
-            self._counted(other.count, other.sum, other.low, other.high)
+            self._update_totals(other.count, other.sum, other.low, other.high)
 
-    def _counted(self, count: int, total: float, low: float, high: float) -> None:
-        """Note what was added to `_counts`, and use buckets if it has become too much."""
+    def _update_totals(self, count: int, total: float, low: float, high: float) -> None:
+        """Update the totals after an addition to `_counts`, which becomes buckets if it is too large."""
         if not self.count or low < self.low:
             self.low = low
         if not self.count or high > self.high:
@@ -147,7 +147,7 @@ def _middle(bucket: int) -> float:
 
 
 def _placed(counts: Mapping[float, int], share: float) -> float:
-    """What is at place `int(share * n)` of the n that are counted."""
+    """The number at place `int(share * n)` of the n counted numbers, sorted."""
     total = sum(counts.values())
     place = min(total - 1, int(share * total))
     number = 0.0

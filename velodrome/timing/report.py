@@ -1,8 +1,8 @@
-"""Timings as text for a terminal: the tree, a table, a sparkline, a histogram. It knows names and numbers only.
+"""Timings as text for a terminal: trees, tables, sparklines and histograms of names and numbers.
 
-Names come from files and from models: what could move a cursor or end a line is shown as an escape, and a long name
-is cut. `for_stream` draws the same in ASCII, column by column, where a terminal has no other characters. Where `page`
-is set, a picture is at most so wide: a table with more columns becomes several, one below the other.
+Names come from files and from models: control characters are escaped, and long names are cut. `for_stream` replaces the
+characters of pictures by ASCII if the terminal has no others. If `page` is set, pictures are at most that wide: a wider
+table becomes several, one below the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_ASCII = str.maketrans(f"•…µ{_BLOCKS}", "*~u_.:-=+*#")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a tree: `depth` 0 is the whole, 1 its parts, 2 what is inside a part."""
+    """One line of a tree: `depth` 0 is the total, 1 its parts, 2 the parts of a part."""
 
     name: str
     depth: int
@@ -35,7 +35,7 @@ class Line:
 
 
 def tree(title: str, lines: Sequence[Line]) -> str:
-    """The title, and one aligned line for each part with its mean."""
+    """The title, and one aligned line per part with its mean."""
     labels = [_label(line) for line in lines]
     digits = decimals(max((line.mean_ms for line in lines), default=0.0))
     values = [f"{line.mean_ms:.{digits}f}" for line in lines]
@@ -63,7 +63,7 @@ def decimals(largest_ms: float) -> int:
 
 def rounded_parts(whole: int, parts: Sequence[float]) -> list[int]:
     """Whole numbers near the parts that add up to `whole`: the largest remainders are rounded up."""
-    rounded = [floor(part + 1e-6) for part in parts]  # 2.9999999 is 3, apart from the computer's own rounding
+    rounded = [floor(part + 1e-6) for part in parts]  # 2.9999999 is 3 with a rounding error
     order = sorted(range(len(parts)), key=lambda index: rounded[index] - parts[index])
     for index in range(whole - sum(rounded)):
         rounded[order[index % len(order)]] += 1
@@ -77,9 +77,9 @@ def table(
     left: int = 1,
     longest: int = LONGEST_NAME,
 ) -> str:
-    """Aligned columns: the first `left` of them to the left, the others, which are numbers, to the right."""
-    if (most := page.get()) is not None:
-        longest = min(longest, most // (3 if left == 2 else 2))  # a name beside a text leaves less room
+    """Aligned columns: the first `left` to the left, the others, which are numbers, to the right."""
+    if (page_width := page.get()) is not None:
+        longest = min(longest, page_width // (3 if left == 2 else 2))  # a name beside a text leaves less room
     cells = [[clean(cell, longest=longest) for cell in row] for row in (head, *rows)]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(head))]
 
@@ -91,48 +91,52 @@ def table(
 
 def _parts(widths: Sequence[int], left: int) -> Iterator[list[int]]:
     """The columns that fit beside each other on the page; the first columns are repeated in every part."""
-    most = page.get()
-    names = list(range(left))
-    part = list(names)
+    page_width = page.get()
+    name_columns = list(range(left))
+    part = list(name_columns)
     for index in range(left, len(widths)):
-        if most is not None and len(part) > left and sum(widths[each] + 2 for each in [*part, index]) - 2 > most:
+        if (
+            page_width is not None
+            and len(part) > left
+            and sum(widths[each] + 2 for each in [*part, index]) - 2 > page_width
+        ):
             yield part
-            part = list(names)
+            part = list(name_columns)
         part.append(index)
     yield part
 
 
 def _within_page(width: int, beside: int) -> int:
-    most = page.get()
-    return width if most is None else max(min(width, most - beside), 8)
+    page_width = page.get()
+    return width if page_width is None else max(min(width, page_width - beside), 8)
 
 
 def sparkline(values: Sequence[float | None], width: int = 60) -> str:
-    """One character a stretch of time, from 0 to the largest value; a stretch without values is blank."""
+    """One character per stretch of time, from 0 to the largest value; a stretch without values is blank."""
     means = _squeezed(values, _within_page(width, 4))
-    top = max((mean for mean in means if mean is not None), default=0.0)
-    if top <= 0:
+    largest = max((mean for mean in means if mean is not None), default=0.0)
+    if largest <= 0:
         return "".join(" " if mean is None else _BLOCKS[0] for mean in means)
     last = len(_BLOCKS) - 1
-    return "".join(" " if mean is None else _BLOCKS[round(max(mean, 0.0) / top * last)] for mean in means)
+    return "".join(" " if mean is None else _BLOCKS[round(max(mean, 0.0) / largest * last)] for mean in means)
 
 
 def curve(values: Sequence[float | None], *, width: int = 60, height: int = 5) -> str:
-    """A line of values as an area, from the smallest to the largest, both of which are written beside it."""
-    known = [value for value in values if value is not None and isfinite(value)]
-    if not known:
+    """A chart of the area below the values, labelled with the smallest and the largest."""
+    finite = [value for value in values if value is not None and isfinite(value)]
+    if not finite:
         return ""
-    low, high = min(known), max(known)
-    ends = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"]
-    label = max(map(len, ends))
-    means = _squeezed(values, _within_page(width, label + 4))
+    low, high = min(finite), max(finite)
+    labels = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"]
+    label_width = max(map(len, labels))
+    means = _squeezed(values, _within_page(width, label_width + 4))
     steps = height * len(_BLOCKS)
     levels = [0 if mean is None else 1 + round((mean - low) / ((high - low) or 1.0) * (steps - 1)) for mean in means]
     rows = []
-    for row, end in enumerate(ends):
+    for row, text in enumerate(labels):
         base = (height - 1 - row) * len(_BLOCKS)
         filled = (min(max(level - base, 0), len(_BLOCKS)) for level in levels)
-        rows.append(f"{end:>{label}} " + "".join(_BLOCKS[count - 1] if count else " " for count in filled))
+        rows.append(f"{text:>{label_width}} " + "".join(_BLOCKS[count - 1] if count else " " for count in filled))
     return "\n".join(row.rstrip() for row in rows)
 
 
@@ -141,26 +145,26 @@ def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
     means: list[float | None] = []
     for index in range(count):
         part = values[index * len(values) // count : (index + 1) * len(values) // count]
-        known = [value for value in part if value is not None and isfinite(value)]
-        means.append(sum(known) / len(known) if known else None)
+        finite = [value for value in part if value is not None and isfinite(value)]
+        means.append(sum(finite) / len(finite) if finite else None)
     return means
 
 
 def histogram(edges_ms: Sequence[float], counts: Sequence[int], width: int = 40) -> str:
-    """One bar a bin, with the bin's edges and its count; empty bins at both ends are left out."""
+    """One bar per bin, with its edges and count; empty bins at either end are left out."""
     filled = [index for index, count in enumerate(counts) if count > 0]
     if not filled:
         return ""
-    top, width = max(counts), _within_page(width, 34)
+    largest, width = max(counts), _within_page(width, 34)
     rows = []
     for index in range(filled[0], filled[-1] + 1):
-        length = round(counts[index] / top * width)
+        length = round(counts[index] / largest * width)
         bar = _BLOCKS[-1] * max(length, 1 if counts[index] else 0)
         edges = [duration(edge) for edge in edges_ms[index : index + 2]]
         rows.append((*edges, bar, str(counts[index])))
-    ends = [max(len(row[column]) for row in rows) for column in range(4)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
-        f"{low:>{ends[0]}} - {high:>{ends[1]}}  {padded(bar, ends[2])}  {count:>{ends[3]}}"
+        f"{low:>{widths[0]}} - {high:>{widths[1]}}  {padded(bar, widths[2])}  {count:>{widths[3]}}"
         for low, high, bar, count in rows
     )
 
@@ -170,7 +174,7 @@ def clean(text: str, *, longest: int = LONGEST_NAME) -> str:
     shown = text[: longest * 4]
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
-    shown = escaped(shown)  # some of what cannot be seen counts as printable
+    shown = escaped(shown)  # some invisible characters count as printable
     if columns(shown) <= longest and len(text) <= longest * 4:
         return shown
     while shown and columns(shown) > longest - 1:
@@ -189,7 +193,7 @@ def sections(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
 
 
 def speaks_unicode(stream: IO[str]) -> bool:
-    """Whether the stream's encoding has the characters that the pictures are drawn with."""
+    """Whether the stream's encoding has the characters of the pictures."""
     try:
         f"•…µ{_BLOCKS}".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -198,5 +202,5 @@ def speaks_unicode(stream: IO[str]) -> bool:
 
 
 def for_stream(text: str, stream: IO[str]) -> str:
-    """The text as the stream can show it."""
+    """The text, in ASCII if the stream has no other characters."""
     return text if speaks_unicode(stream) else text.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode()
