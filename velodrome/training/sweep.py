@@ -29,6 +29,7 @@ from velodrome.settings.files import UnusableFileError, file_problem, read_docum
 from velodrome.settings.model import Settings
 from velodrome.timing.figures import counted
 from velodrome.training.assignments import apply
+from velodrome.training.envs.env_names import kind_of
 from velodrome.training.explain import written
 from velodrome.training.recipes import Recipe, ResolvedRun, resolve
 from velodrome.training.run.train_folder import digest, held, is_free, run_folder
@@ -247,6 +248,8 @@ def plan_sweep(sweep: SweepSettings, recipe: Recipe, values: Mapping[str, Any]) 
     problems = [line for name in sweep.parameters for line in _problems(sweep, recipe, values, name)]
     if not settings.evaluator.evaluate_local:
         problems.append("evaluator.evaluate_local=False: a sweep compares evaluations; leave it true")
+    if sweep.metric.startswith("agreement") and not kind_of(settings.env.name).teacher:
+        problems.append(f"metric: {settings.env.name} has no teacher to agree with; use mean_return")
     if problems:
         raise InputError(*dict.fromkeys(problems))
     own = sweep.model_dump(mode="json", exclude={"trials"})
