@@ -1,7 +1,7 @@
-"""Who may see the pages: this machine under its own name, or anyone with the token. And what a browser may do.
+"""Access to the pages: from this machine under its own name, or with the token. And what a browser may do.
 
-The host a request names is checked, so that no web page can reach the viewer by having its own name resolve to
-loopback. Nothing on a page runs or loads but the viewer's own files.
+The host in a request is checked, so that a web page cannot reach the viewer through a name that resolves to loopback.
+A page runs and loads only the viewer's own files.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 SIGN_IN = "/sign-in"
-FORMS = ("/judgement", "/person")  # how addresses end that take a form of the viewer's own pages
+FORMS = ("/judgement", "/person")  # ends of the addresses that receive forms
 _COOKIE = "velodrome_viewer"
 _MOST_FORM_BYTES = 8192
 
-Message_ = Callable[..., str]  # a page with a few words on it
+Message_ = Callable[..., str]  # makes a page with a short text
 
 
 def local_address(to: str) -> str:
-    """An address of this viewer to go on to; one that leads elsewhere is the start page."""
+    """The address if it is of this viewer, else the start page."""
     return "/" if not to.startswith("/") or to.startswith(("//", "/\\")) else to
 
 
 async def form_fields(request: Request, most: int) -> dict[str, str]:
-    """The fields of a form; one with more than `most` bytes is refused. Nulls are dropped."""
+    """The fields of a form of at most `most` bytes. Null characters are removed."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -59,40 +59,40 @@ async def form_fields(request: Request, most: int) -> dict[str, str]:
 
 
 class AccessCheck:
-    """In front of every page. Without a token, only requests to loopback by its own name are let in."""
+    """Middleware before every page. Without a token, only requests to loopback by its own name are accepted."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, message: Message_, callers: Callers) -> None:
         self._app = app
         self._callers = callers
         self._token = token
         self._message = message
-        self._pass = "" if token is None else hmac.new(token.encode(), b"velodrome viewer", sha256).hexdigest()
+        self._cookie_value = "" if token is None else hmac.new(token.encode(), b"velodrome viewer", sha256).hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                there = {name for name, _ in message["headers"]}
-                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(each for each in own if each[0] not in there)]
+                names = {name for name, _ in message["headers"]}
+                defaults = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in defaults if each[0] not in names)]
             await send(message)
 
-        refused = await self._refusal(Request(scope, receive))
-        await (refused or self._app)(scope, receive, guarded)
+        refusal = await self._refusal(Request(scope, receive))
+        await (refusal or self._app)(scope, receive, send_with_headers)
 
     async def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that is refused, or None."""
         if self._token is None:
-            is_form = request.url.path.endswith(FORMS)  # which are checked where they are read
-            refused = self._callers.refusal("GET" if is_form else request.method, request.scope["headers"])
-            if refused is None:
+            is_form = request.url.path.endswith(FORMS)  # forms are checked where they are read
+            refusal = self._callers.refusal("GET" if is_form else request.method, request.scope["headers"])
+            if refusal is None:
                 return None
             text = "The viewer answers to 127.0.0.1 and localhost only; give it a token to reach it by another name."
-            return HTMLResponse(self._message("Wrong host", text), refused.status)
-        if request.url.path.startswith("/static/") or self._known(request):
+            return HTMLResponse(self._message("Wrong host", text), refusal.status)
+        if request.url.path.startswith("/static/") or self._has_token(request):
             return None
         if request.url.path == SIGN_IN and request.method == "POST":
             return await self._sign_in(request)
@@ -100,11 +100,11 @@ class AccessCheck:
         page = self._message("A token is needed", "It is the one the viewer was started with.", sign_in=to)
         return HTMLResponse(page, 401, {"WWW-Authenticate": "Bearer"})
 
-    def _known(self, request: Request) -> bool:
+    def _has_token(self, request: Request) -> bool:
         header = request.headers.get("authorization", "").encode()
         cookie = request.cookies.get(_COOKIE, "").encode()
         return hmac.compare_digest(header, f"Bearer {self._token}".encode()) or hmac.compare_digest(
-            cookie, self._pass.encode()
+            cookie, self._cookie_value.encode()
         )
 
     async def _sign_in(self, request: Request) -> Response:
@@ -117,5 +117,5 @@ class AccessCheck:
             page = self._message("That is not the token", "It is the one the viewer was started with.", sign_in=to)
             return HTMLResponse(page, 401)
         answer = RedirectResponse(to, 303)
-        answer.set_cookie(_COOKIE, self._pass, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(_COOKIE, self._cookie_value, httponly=True, samesite="strict", path="/")
         return answer

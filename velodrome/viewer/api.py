@@ -1,4 +1,4 @@
-"""`view` and `judgements`: the viewer from Python, and what people said in it."""
+"""`view` and `judgements`: the viewer from Python, and the judgements made in it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ class Viewer:
         self.url = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        started: Future[str] = Future()
-        self._thread = threading.Thread(target=self._run, args=(files, host, port, token, started), name="velo view")
-        self._thread.daemon = True  # a viewer that nobody closed does not keep the program
+        url: Future[str] = Future()
+        self._thread = threading.Thread(target=self._run, args=(files, host, port, token, url), name="velo view")
+        self._thread.daemon = True  # a viewer that is not closed does not keep the program alive
         self._thread.start()
-        self.url = started.result()
+        self.url = url.result()
 
     def _run(self, files: Sequence[Path], host: str, port: int, token: str | None, started: Future[str]) -> None:
+        """Serve until `close`. `started` gets the address, or the error."""
+
         async def serving() -> None:
             with needs_extra("view", "viewer"):
                 from velodrome.viewer.serve import viewing
@@ -68,7 +70,7 @@ class Viewer:
 def view(
     rollouts: PathLike | Iterable[PathLike], *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> Viewer:
-    """Start the viewer over some rollouts files or folders, in a thread of its own; `.url` is its address.
+    """Start the viewer over some rollouts files or folders, in its own thread; `.url` is its address.
 
     It follows the files while they grow, and runs until `.close()` or the end of a `with` block.
     """
@@ -80,14 +82,14 @@ def view(
 
 @public_call
 def judgements(rollouts: PathLike, where: str = "") -> list[Judgement]:
-    """What people said of the rollouts of a file: tags, notes and ratings, with the `key` of the rollout.
+    """The judgements of the rollouts of a file: tags, notes and ratings, with the `key` of the rollout.
 
-    Each is the last word of its person. `where` is a filter, as in `judgements(path, "reward<1 rating>3")`. A table of
-    both: `pandas.DataFrame(judgements(path)).merge(read(path).to_pandas(), on="key")`.
+    Only the last judgement of each person counts. `where` is a filter, as in `judgements(path, "reward<1 rating>3")`.
+    A table of both: `pandas.DataFrame(judgements(path)).merge(read(path).to_pandas(), on="key")`.
     """
     query = Query.parse(where)
     [path] = checked_files([rollouts])
     index = Index(path, judged=True)
     index.refresh()
-    wanted = {entry.number for entry in index.select(query)} if where else None
-    return [judgement for number, judgement in index.judged.pairs() if wanted is None or number in wanted]
+    matching = {entry.number for entry in index.select(query)} if where else None
+    return [judgement for number, judgement in index.judged.pairs() if matching is None or number in matching]

@@ -42,9 +42,9 @@ def make_app(
     person: str = "",
     measurements: Measurements | None = None,
 ) -> Starlette:
-    """The app over some rollouts files and folders. With a token, requests that carry it are answered from anywhere.
+    """The app over some rollouts files and folders. With a token, requests with it are answered from anywhere.
 
-    `edit` lets people judge rollouts of a viewer beyond loopback; `person` is the name for browsers that have none.
+    `edit` allows judgements from beyond loopback; `person` is the name for browsers that have none.
     """
     measurements = measurements or Measurements()
     runs = KnownRuns(files, measurements)

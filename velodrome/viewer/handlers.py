@@ -1,4 +1,4 @@
-"""What answers each address. Handlers are plain functions, so each request has its own thread."""
+"""The handler of each address. Handlers are plain functions, so each request has its own thread."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ class Handlers:
     def home(self, request: Request) -> Response:
         """The list of runs; with one run, that run's page."""
         runs = self._runs.all()
-        alone = runs if len(runs) == 1 else [run for run in runs if run.found.path in self._given_training()]
-        if len(alone) == 1 and not request.query_params:
-            return RedirectResponse(address_of(alone[0]))
+        only = runs if len(runs) == 1 else [run for run in runs if run.found.path in self._given_folder()]
+        if len(only) == 1 and not request.query_params:
+            return RedirectResponse(address_of(only[0]))
         query = request.query_params
         frame: Json = {"version": self._runs.version(), "pulse": Links("").pulse()}
         values = runs_page(self._runs, query.getlist("run"), address_in(request))
         return HTMLResponse(rendered("runs.html", "runs", Links(""), **frame, **values))
 
-    def _given_training(self) -> set[Any]:
-        """The folder that was given, if it is the only one."""
+    def _given_folder(self) -> set[Any]:
+        """The folder on the command line, if it is the only path there."""
         folders = self._runs.folders
         return {folders[0].path} if len(folders) == 1 and not self._runs.given else set()
 
     def compare(self, request: Request) -> Response:
-        """Two runs or more beside each other."""
+        """A comparison of two runs or more."""
         query = request.query_params
         slugs = list(dict.fromkeys(filter(None, [query.get("a"), query.get("b"), *query.getlist("run")])))
         chosen = [self._runs.named(slug) for slug in slugs] or self._runs.all()[:1]
@@ -126,17 +126,18 @@ class Handlers:
         return HTMLResponse(rendered("compare.html", "compare", Links(files[1].slug), **frame, **values))
 
     def pair(self, request: Request) -> Response:
-        """Two rollouts side by side; without their numbers, two of a task that show how it differs."""
+        """Two rollouts side by side; without their numbers, two of a task, chosen by `pair_of_task`."""
         query = request.query_params
         sides = [self._side(query.get(side, "")) for side in ("a", "b")]
-        (a, first), (b, second) = sides
-        if first is None or second is None:
-            return RedirectResponse(pair_of_task(a, b, query.get("task", ""), first, second))
-        known = [self._runs.named(source.slug) for source in dict.fromkeys((a, b))]
-        values = pair_page((a, first), (b, second))
-        return HTMLResponse(rendered("pair.html", "pair", Links(b.slug), **self._frame(known, b), **values))
+        (a, a_number), (b, b_number) = sides
+        if a_number is None or b_number is None:
+            return RedirectResponse(pair_of_task(a, b, query.get("task", ""), a_number, b_number))
+        runs = [self._runs.named(source.slug) for source in dict.fromkeys((a, b))]
+        values = pair_page((a, a_number), (b, b_number))
+        return HTMLResponse(rendered("pair.html", "pair", Links(b.slug), **self._frame(runs, b), **values))
 
     def _side(self, text: str) -> tuple[ViewedFile, int | None]:
+        """The file and the number of the rollout in `run:number`, or in `run`."""
         slug, colon, name = text.rpartition(":")
         number = long(name) if colon else None
         if colon and number is None:
@@ -152,12 +153,12 @@ class Handlers:
 
     def run_page(self, name: str, request: Request) -> Response:
         """A page about one run."""
-        known = self._runs.named(request.path_params["slug"])
-        if known.found.kind == "training" and name == "run":
-            return RedirectResponse(address_of(known))
-        source, (_, make) = self._runs.file(known.slug), RUN_PAGES[name]
+        run = self._runs.named(request.path_params["slug"])
+        if run.found.kind == "training" and name == "run":
+            return RedirectResponse(address_of(run))
+        source, (_, make) = self._runs.file(run.slug), RUN_PAGES[name]
         address = address_in(request)
-        links, frame = Links(source.slug, cols=address.cols), self._frame([known], source)
+        links, frame = Links(source.slug, cols=address.cols), self._frame([run], source)
         values = make(source, links, address)
         if name == "rollout":
             values["judging"] = self._judging.form(request, source, values["entry"])
@@ -170,7 +171,7 @@ class Handlers:
         return Response(make(row), media_type=kind)
 
     def key(self, request: Request) -> Response:
-        """To the rollout with a key."""
+        """Redirect to the rollout with this key."""
         source, key = self._source(request), request.path_params["key"]
         number = source.index().find(key)
         if number is None:
@@ -178,7 +179,7 @@ class Handlers:
         return RedirectResponse(Links(source.slug).rollout(number))
 
     def pulse(self, request: Request) -> Response:
-        """Whether the list of runs, or a page about some of them, would look different now."""
+        """The version of the list of runs, or of a page about some of them: a page polls it for changes."""
         slugs = request.query_params.getlist("run")
         return self._pulse([self._runs.named(slug) for slug in slugs] if slugs else None)
 
@@ -200,7 +201,7 @@ class Handlers:
         return self._runs.file(request.path_params["slug"])
 
     def _frame(self, runs: Sequence[KnownRun], source: ViewedFile | None = None) -> Json:
-        """The frame of a page about some runs. It is made first: what arrives while the page is made is news."""
+        """The frame of a page about some runs. It is made before the page, so that later changes have a new version."""
         slugs = [run.slug for run in runs]
         pulse = Links(source.slug).pulse() if source is not None and len(slugs) == 1 else Links("").pulse(slugs)
         several = len(self._runs.all()) > 1
@@ -214,10 +215,10 @@ def address_of(run: KnownRun) -> str:
 
 
 def address_in(request: Request) -> Address:
-    """What the address says. An offset that is not a number is the start of the list."""
+    """The parts of an address. An offset that is not a number means the start of the list."""
     query, name = request.query_params, request.path_params.get("name")
     texts = {each: query.get(each, "") for each in _TEXTS}
-    texts["cols"] = ",".join(filter(None, query.getlist("cols")))  # a form sends each by itself
+    texts["cols"] = ",".join(filter(None, query.getlist("cols")))  # a form sends one value per column
     since = query.get("since", "")
     number = 0 if name is None else long(name)
     if number is None:

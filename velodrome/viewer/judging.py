@@ -1,8 +1,8 @@
-"""People judge rollouts on their pages: the form, and the two addresses of the viewer that write.
+"""The form for judgements on a rollout's page, and the two addresses of the viewer that write.
 
 A change is a POST of a form with a token that only pages of this process have, from a page of the same origin. A viewer
-that other machines can reach takes none without `--edit`. What was typed is never lost: a form that is refused
-comes back with the reason and the text.
+that other machines can reach accepts changes only with `--edit`. A refused form is returned with the reason and the
+text, so nothing typed is lost.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _COOKIE = "velodrome_person"
 _YEAR_S = 365 * 24 * 3600
 _MOST_FORM_BYTES = 128 * 1024
 _MOST_KNOWN_TAGS = 200
-_RATINGS = {"": None, "0": None, **{str(value): value for value in RATINGS}}  # as a form says them
+_RATINGS = {"": None, "0": None, **{str(value): value for value in RATINGS}}  # by their text in a form
 _FORM = "application/x-www-form-urlencoded"
 _REFUSED = "not saved: this is not a page of this viewer"
 
 
 class Judging:
-    """The name of the person, and whether judging is allowed: on loopback, or with `edit`."""
+    """Judging is allowed on loopback, or with `edit`. `person` is the name for browsers without one."""
 
     def __init__(
         self, source: Callable[[str], ViewedFile], *, host: str = "", edit: bool = False, person: str = ""
     ) -> None:
-        here = not host or is_loopback(host_name(host))
-        self.allowed = edit or here
-        self._person = person or (_login() if here else "")
+        is_local = not host or is_loopback(host_name(host))
+        self.allowed = edit or is_local
+        self._person = person or (_login() if is_local else "")
         self._source = source
         self._token = secrets.token_urlsafe(24)
 
     def routes(self) -> list[Route]:
-        """The form of a rollout, and the name of the person at a browser."""
+        """The routes of the form and of the person's name."""
         form = "/run/{slug}/rollout/{name}/judgement"
         return [
             Route(form, self.panel),
@@ -64,7 +64,7 @@ class Judging:
         ]
 
     def form(self, request: Request, source: ViewedFile, entry: Entry) -> Json | None:
-        """The form for a rollout as this person left it; None if nothing can be changed here."""
+        """The form with this person's judgement of a rollout; None if judging is not allowed."""
         if not self.allowed:
             return None
         person = self._who(request)
@@ -86,42 +86,42 @@ class Judging:
         }
 
     def panel(self, request: Request) -> Response:
-        """The part of the page that shows judgements, for a page that is open while others judge."""
+        """The judgements of a rollout as part of a page, to update an open page."""
         source, entry = self._place(request)
         return HTMLResponse(self._page(source, entry, self.form(request, source, entry)))
 
     async def save(self, request: Request) -> Response:
-        """Save what a form says, and go back to the rollout."""
-        typed = await _form(request)
-        return await run_in_threadpool(self._save, request, typed)
+        """Save a judgement, and return to the rollout."""
+        form = await _form(request)
+        return await run_in_threadpool(self._handle_form, request, form)
 
-    def _save(self, request: Request, typed: Mapping[str, str]) -> Response:
+    def _handle_form(self, request: Request, form: Mapping[str, str]) -> Response:
         source, entry = self._place(request)
-        problem = self._refusal(request, typed)
+        problem = self._refusal(request, form)
         if problem is None:
             try:
-                _write(source, entry, typed)
+                _save_form(source, entry, form)
             except InputError as error:
                 problem = error.problems[0]
-        form = self.form(request, source, entry)
-        if problem is None and "part" not in typed:
-            return RedirectResponse(_back(typed), 303)
+        if problem is None and "part" not in form:
+            return RedirectResponse(_back(form), 303)
+        shown = self.form(request, source, entry)
         if problem is None:
-            return HTMLResponse(self._page(source, entry, form))
-        if form is not None:
-            form |= {name: typed[name] for name in ("tags", "note", "to") if name in typed}
-            form |= {"rating": _RATINGS.get(typed.get("rating", "")), "error": problem}
-        return HTMLResponse(self._page(source, entry, form), 403 if form is None else 400)
+            return HTMLResponse(self._page(source, entry, shown))
+        if shown is not None:
+            shown |= {name: form[name] for name in ("tags", "note", "to") if name in form}
+            shown |= {"rating": _RATINGS.get(form.get("rating", "")), "error": problem}
+        return HTMLResponse(self._page(source, entry, shown), 403 if shown is None else 400)
 
     async def name(self, request: Request) -> Response:
-        """Remember who is at this browser."""
-        typed = await _form(request)
-        problem, person = self._refusal(request, typed), " ".join(typed.get("by", "").split())
+        """Store the name of the person in this browser."""
+        form = await _form(request)
+        problem, person = self._refusal(request, form), " ".join(form.get("by", "").split())
         if problem is None and not 0 < len(person) <= LONGEST_NAME:
             problem = f"a name has 1 to {LONGEST_NAME} characters"
         if problem is not None:
             raise HTTPException(403, problem)
-        answer = RedirectResponse(_back(typed), 303)
+        answer = RedirectResponse(_back(form), 303)
         answer.set_cookie(_COOKIE, quote(person), max_age=_YEAR_S, httponly=True, samesite="strict", path="/")
         return answer
 
@@ -138,8 +138,8 @@ class Judging:
     def _who(self, request: Request) -> str:
         return unquote(request.cookies.get(_COOKIE, ""))[:LONGEST_NAME].strip() or self._person
 
-    def _refusal(self, request: Request, typed: Mapping[str, str]) -> str | None:
-        """Why a form is not taken, or None."""
+    def _refusal(self, request: Request, form: Mapping[str, str]) -> str | None:
+        """Why a form is refused, or None."""
         headers = request.headers
         if not self.allowed:
             return "not saved: this viewer only shows; velo view --edit lets people judge"
@@ -147,24 +147,24 @@ class Judging:
             return _REFUSED
         if any(each.partition("://")[2] != headers.get("host") for each in headers.getlist("origin")):
             return _REFUSED
-        if not hmac.compare_digest(typed.get("token", "").encode(), self._token.encode()):
+        if not hmac.compare_digest(form.get("token", "").encode(), self._token.encode()):
             return "not saved: the viewer was started again since this page was made; save once more"
         return None
 
 
-def _back(typed: Mapping[str, str]) -> str:
-    return f"{local_address(typed.get('to', ''))}#judgement"
+def _back(form: Mapping[str, str]) -> str:
+    return f"{local_address(form.get('to', ''))}#judgement"
 
 
-def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
-    if typed.get("of") != _identity(entry):
-        raise InputError("not saved: the file has changed, and another rollout is here now; go to it by its key")
-    rating = typed.get("rating", "")
+def _save_form(source: ViewedFile, entry: Entry, form: Mapping[str, str]) -> None:
+    if form.get("of") != _identity(entry):
+        raise InputError("not saved: the file has changed, and another rollout is here now; open yours by its key")
+    rating = form.get("rating", "")
     judgement = make_judgement(
         entry.key,
-        typed.get("by", ""),
-        tags=typed.get("tags", ""),
-        note=typed.get("note", ""),
+        form.get("by", ""),
+        tags=form.get("tags", ""),
+        note=form.get("note", ""),
         rating=_RATINGS.get(rating, rating),
         finished_at=entry.numbers.get("finished_at"),
     )
@@ -172,12 +172,12 @@ def _write(source: ViewedFile, entry: Entry, typed: Mapping[str, str]) -> None:
 
 
 def _identity(entry: Entry) -> str:
-    """A hash of the rollout that a page is about. Its key may hold characters that a form cannot."""
+    """A hash of the rollout of a page, because its key may have characters that a form cannot send."""
     return str(hashed(f"{entry.key} {entry.numbers.get('finished_at')}"))
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, bounded."""
+    """The fields of a posted form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise HTTPException(415, "Not saved: not a form.")
     return await form_fields(request, _MOST_FORM_BYTES)

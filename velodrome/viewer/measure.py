@@ -1,4 +1,4 @@
-"""Measure whole files, in this process or in a child process, so that the viewer is free to answer."""
+"""Measure whole files, in this process or in a child process, so that the viewer can still answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAIN = "velodrome.viewer.measure:main"
 
 
 def measured(kind: str, paths: Sequence[Path]) -> Any:
-    """The numbers of one kind. Any error because of a file is an `InputError`."""
+    """The measurement of this kind. An error caused by a file is an `InputError`."""
     with blame(InputError, f"{', '.join(path.name for path in paths)}"):
         if kind == "compare":
             from velodrome.stats.compare import compare
@@ -35,7 +35,7 @@ def measured(kind: str, paths: Sequence[Path]) -> Any:
 
 
 def scan(path: Path) -> Json:
-    """The metrics, the profile, the findings of the checks and the use of tools of a file, in one pass."""
+    """The metrics, the profile, the findings of the checks and the tool use of a file, in one pass."""
     from velodrome.checks import Checks
     from velodrome.index.check_field import as_json
     from velodrome.profiling.config_blocks import read_config
@@ -74,7 +74,7 @@ def scan(path: Path) -> Json:
 
 
 def measured_apart(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
-    """The same by a child process at a low priority; `started` gets the child, to kill it early."""
+    """Like `measured`, in a child process at low priority. `started` gets the child, so that it can be killed."""
     return asyncio.run(_measured_apart(kind, paths, started))
 
 

@@ -1,7 +1,7 @@
-"""Results that take a moment: made in the background, kept until what they are about changes, shown when ready.
+"""Results that take a moment: computed in the background, cached until their files change, shown when ready.
 
-A page never waits longer than it chose to. While a file grows the last result stays, marked as stale; if another file
-takes its place it does not.
+A page sets how long it waits. While a file grows, the last result is shown as stale; if the file is replaced, the
+result is dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
 from velodrome.viewer.measure import measured, measured_apart
 
-SMALL_BYTES = 8_000_000  # up to here reading a file is quicker than starting a process
-PAUSE_S = 2.0  # between two readings of a file that grows
-_PAUSE_SHARE = 4.0  # and at least this many times as long as the last one took
+SMALL_BYTES = 8_000_000  # up to this size, reading a file is faster than starting a process
+PAUSE_S = 2.0  # between two measurements of a growing file
+_PAUSE_SHARE = 4.0  # and at least this many times the duration of the last one
 
-Version = tuple[Hashable, Hashable]  # of which the first changes when another file takes the place of one
+Version = tuple[Hashable, Hashable]  # the first changes when a file is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A result. `value` is None until it is known; `stale` if what it is about changed since."""
+    """A result. `value` is None until it is known; `stale` means that its files have changed since."""
 
     value: Any = None
     stale: bool = False
@@ -37,47 +37,47 @@ class Measurement:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedResult:
     value: Any = None
     error: str | None = None
     version: Version | None = None
     running: Future[None] | None = None
     next_at: float = 0.0
     updates: int = 0
-    missed: bool = False  # whether somebody left without the newest result
+    missed: bool = False  # whether a page was shown without the newest result
 
 
 class Background:
-    """Results by key, made one at a time. `late` grows with each result that came after somebody asked for it."""
+    """Results by key, computed one at a time. `late` counts results that arrived after a page asked for them."""
 
     def __init__(self, name: str, *, pause_s: float = 0.0) -> None:
         self.late = 0
         self._pause_s = pause_s
-        self._known: dict[Hashable, _Known] = {}
+        self._results: dict[Hashable, _CachedResult] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._closed = False
 
     def answer(self, key: Hashable, version: Version, make: Callable[[], Any], *, patience_s: float) -> Measurement:
-        """What is known now. If it is missing or stale, `make` starts, and this waits up to `patience_s` for it."""
+        """The current result. If it is missing or stale, `make` starts, and this waits up to `patience_s` for it."""
         with self._lock:
-            known = self._known.setdefault(key, _Known())
-            if known.version is not None and known.version[0] != version[0]:
-                known.value, known.error = None, None
-            is_due = known.running is None and time.monotonic() >= known.next_at and not self._closed
-            if (known.version != version or known.error is not None) and is_due:
-                known.running = self._pool.submit(self._update, known, version, make)
-            running = known.running
+            result = self._results.setdefault(key, _CachedResult())
+            if result.version is not None and result.version[0] != version[0]:
+                result.value, result.error = None, None
+            is_due = result.running is None and time.monotonic() >= result.next_at and not self._closed
+            if (result.version != version or result.error is not None) and is_due:
+                result.running = self._pool.submit(self._update, result, version, make)
+            running = result.running
         if running is not None and patience_s > 0:
             wait([running], timeout=patience_s)
         with self._lock:
-            stale = known.version != version
-            known.missed |= stale
-            return Measurement(known.value, stale, known.error)
+            stale = result.version != version
+            result.missed |= stale
+            return Measurement(result.value, stale, result.error)
 
     def updated(self, key: Hashable) -> int:
-        """Grows with each new result."""
-        return self._known[key].updates
+        """The number of results so far for a key."""
+        return self._results[key].updates
 
     def close(self) -> None:
         """Stop."""
@@ -85,41 +85,41 @@ class Background:
             self._closed = True
         self._pool.shutdown(cancel_futures=True)
 
-    def _update(self, known: _Known, version: Version, make: Callable[[], Any]) -> None:
-        began, value, problem = time.monotonic(), None, None
+    def _update(self, result: _CachedResult, version: Version, make: Callable[[], Any]) -> None:
+        started_at, value, problem = time.monotonic(), None, None
         try:
             with blame(InputError, "the viewer"):
                 value = make()
         except InputError as error:
             problem = error.problems[0]
-        took_s = time.monotonic() - began
+        duration_s = time.monotonic() - started_at
         with self._lock:
-            if problem is None or (known.error, known.version) != (problem, version):
-                known.updates += 1
-                self.late += known.missed
-            known.missed = False
-            known.value, known.error, known.version, known.running = value, problem, version, None
+            if problem is None or (result.error, result.version) != (problem, version):
+                result.updates += 1
+                self.late += result.missed
+            result.missed = False
+            result.value, result.error, result.version, result.running = value, problem, version, None
             if self._pause_s:
-                known.next_at = time.monotonic() + max(self._pause_s, _PAUSE_SHARE * took_s)
+                result.next_at = time.monotonic() + max(self._pause_s, _PAUSE_SHARE * duration_s)
 
 
 class MeasuredFile(Protocol):
-    """A file that is followed, as far as measurements need it."""
+    """A followed file, as measurements need it."""
 
     path: Path
-    rebuilt_at: float  # when it was last noticed to be another file than the one that was read
+    rebuilt_at: float  # when it was last found to be replaced
 
     def saved(self, kind: str) -> Any:
-        """The result of an earlier viewer, if it is of the file as it is; else None."""
+        """The result of an earlier viewer, if the file is unchanged; else None."""
         ...
 
     def save(self, kind: str, value: Any) -> None:
-        """Keep a result for later viewers."""
+        """Save a result for later viewers."""
         ...
 
 
 class Measurements(Background):
-    """The numbers of all files that are viewed."""
+    """The measurements of all viewed files."""
 
     def __init__(self, *, small_bytes: int = SMALL_BYTES, pause_s: float = PAUSE_S) -> None:
         super().__init__("measure", pause_s=pause_s)
@@ -127,13 +127,13 @@ class Measurements(Background):
         self._child: Child | None = None
 
     def read(self, kind: str, *files: MeasuredFile, patience_s: float = 0.0) -> Measurement:
-        """What is known of some files."""
-        make = partial(self._made, kind, files)
+        """The current measurement of some files."""
+        make = partial(self._make, kind, files)
         return self.answer((kind, *files), _version(files), make, patience_s=patience_s)
 
     def updates(self, file: MeasuredFile) -> int:
-        """Grows whenever something new is known about a file. Starts to measure again what is stale."""
-        keys: list[Any] = [key for key in list(self._known) if file in key]  # type: ignore[operator]
+        """The number of results so far for a file. Starts new measurements in place of stale ones."""
+        keys: list[Any] = [key for key in list(self._results) if file in key]  # type: ignore[operator]
         for key in keys:
             self.read(*key)
         return sum(map(self.updated, keys))
@@ -145,7 +145,7 @@ class Measurements(Background):
             self._child.kill()
         super().close()
 
-    def _made(self, kind: str, files: tuple[MeasuredFile, ...]) -> Any:
+    def _make(self, kind: str, files: tuple[MeasuredFile, ...]) -> Any:
         with blame(InputError, ", ".join(file.path.name for file in files)):
             value = files[0].saved(kind)
             if value is None:
@@ -157,9 +157,9 @@ class Measurements(Background):
         return value
 
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
-        return measured(kind, paths) if size <= self._small_bytes else measured_apart(kind, paths, self._started)
+        return measured(kind, paths) if size <= self._small_bytes else measured_apart(kind, paths, self._set_child)
 
-    def _started(self, child: Child) -> None:
+    def _set_child(self, child: Child) -> None:
         self._child = child
         if self._closed:
             child.kill()
@@ -174,7 +174,7 @@ def _version(files: tuple[MeasuredFile, ...]) -> Version:
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a file does."""
+    """The inode, size and time of a file: they change when the file does."""
     try:
         status = path.stat()
     except OSError:

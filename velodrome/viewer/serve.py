@@ -1,4 +1,4 @@
-"""Run the viewer: a socket on loopback, the app behind it, until Ctrl-C or SIGTERM."""
+"""Run the viewer: a socket with the app behind it, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from velodrome.viewer.app import make_app
 async def viewing(
     files: Sequence[Path], *, host: str, port: int, token: str | None, edit: bool = False, person: str = ""
 ) -> AsyncIterator[str]:
-    """Serve the viewer on this loop while the block runs; yields its URL. Signals are left alone."""
+    """Serve the viewer on this loop while the block runs; yields its URL. Sets no signal handlers."""
 
     async def app() -> ASGIApp:
         return make_app(files, token=token, host=host, edit=edit, person=person)
@@ -43,7 +43,7 @@ def serve(
     edit: bool = False,
     person: str = "",
 ) -> None:
-    """Answer until Ctrl-C or SIGTERM. `look` opens a browser."""
+    """Serve until Ctrl-C or SIGTERM. `look` opens a browser."""
 
     async def serving() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -58,9 +58,9 @@ def serve(
 
 def _announce(url: str, token: str | None, say: Callable[[str], None], look: bool) -> None:
     asks = "it asks for the token; " if token else ""
-    say(f"{url}  ({asks}Ctrl-C ends it)")  # a blank first: a terminal's link reaches up to the next one
+    say(f"{url}  ({asks}Ctrl-C ends it)")  # the spaces end the link in a terminal
     if look:
-        threading.Thread(target=_open, args=(url, say), daemon=True).start()  # some browsers take their time
+        threading.Thread(target=_open, args=(url, say), daemon=True).start()  # some browsers start slowly
 
 
 def _open(url: str, say: Callable[[str], None]) -> None:

@@ -1,6 +1,6 @@
 """A static copy of a selection: HTML files that link to each other, their style and scripts beside them; no server.
 
-The folder is new, empty, or an earlier copy; a folder with anything else in it is left alone.
+The folder is new, empty, or an earlier copy; a folder with any other file is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATIC = Path(__file__).parent / "static"
 
 @dataclass(frozen=True)
 class Copied:
-    """What was written; `more`: whether the selection held more than the limit."""
+    """The counts of a copy. `more`: the selection had more rollouts than the limit."""
 
     rollouts: int
     pages: int
@@ -47,7 +47,7 @@ class Copied:
 
 
 class CopyLinks(Links):
-    """Addresses within a copy. A page of the list has a name as soon as another one links to it."""
+    """Addresses within a copy. A page of the list gets its name when the first link to it is made."""
 
     static = True
 
@@ -57,7 +57,7 @@ class CopyLinks(Links):
         self._numbers = {entry.number for entry in entries}
         self._failures = failures
         self.tasks_copied = {task: f"task-{place}.html" for place, task in enumerate({e.task: 0 for e in entries}, 1)}
-        self.lists = {"": "rollouts.html"}  # by the place they begin at
+        self.lists = {"": "rollouts.html"}  # by their offset
 
     def with_columns(self, cols: str) -> Links:
         return self
@@ -65,18 +65,18 @@ class CopyLinks(Links):
     def to(self, path: str, **query: str | int | Sequence[str]) -> str | None:
         if path.startswith("/static/"):
             return path.removeprefix("/static/")
-        given = {name: str(value) for name, value in query.items() if value}
+        query_texts = {name: str(value) for name, value in query.items() if value}
         page, _, name = path.removeprefix(self.root).removeprefix("/").partition("/")
         if path == self.root:
             return "index.html"
-        if page == "rollout" and not given.keys() & {"show", "at", "raw", "find"}:
+        if page == "rollout" and not query_texts.keys() & {"show", "at", "raw", "find"}:
             return f"rollout-{name}.html" if long(name) in self._numbers else None
-        if page == "rollouts" and "sort" not in given and given.get("q", "") in ("", self._where):
-            return self.lists.setdefault(given.get("since", ""), f"rollouts-{len(self.lists) + 1}.html")
-        if page == "tasks" and not given.keys() & {"sort", "since"}:
+        if page == "rollouts" and "sort" not in query_texts and query_texts.get("q", "") in ("", self._where):
+            return self.lists.setdefault(query_texts.get("since", ""), f"rollouts-{len(self.lists) + 1}.html")
+        if page == "tasks" and not query_texts.keys() & {"sort", "since"}:
             return "tasks.html"
-        if page == "task" and "since" not in given:
-            return self.tasks_copied.get(given["id"])
+        if page == "task" and "since" not in query_texts:
+            return self.tasks_copied.get(query_texts["id"])
         return "failures.html" if page == "failures" and self._failures else None
 
 
@@ -84,7 +84,7 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
     """Copy the run's page, the rollouts that match, their tasks and a list of them, and the failures."""
     index = source.read_on()
     query = Query.parse(where, index.names())
-    source.measure("checks", patience_s=_PATIENT_S)  # and all that comes with them; a filter may name the checks
+    source.measure("checks", patience_s=_PATIENT_S)  # waits for the whole scan, because a filter may name checks
     _prepare(folder)
     entries = list(islice(index.select(query), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
@@ -102,12 +102,12 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
         pages += 1
 
     write("index.html", "run", run_page(source, links, Address()))
-    left, since = len(entries), ""
+    remaining, since = len(entries), ""
     while True:
         values = rollouts_page(source, links, Address(where, since=int(since or 0)))
-        values["entries"] = values["entries"][:left]
-        left -= len(values["entries"])
-        values["next"] = values["next"] if left else None
+        values["entries"] = values["entries"][:remaining]
+        remaining -= len(values["entries"])
+        values["next"] = values["next"] if remaining else None
         values["tally"] = many(len(entries), "rollout") + (", the first that match" if more else "")
         write(links.lists[since], "rollouts", values)
         if values["next"] is None:
@@ -125,13 +125,13 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
 
 
 def _tasks(source: ViewedFile, links: CopyLinks) -> Json:
-    """The list of the tasks that are in the copy, the hardest first."""
+    """The list of the copied tasks, the hardest first."""
     families = [source.index().repeats(task, limit=1) for task in links.tasks_copied]
     rows = sorted(
         (family.task for family in families if family), key=lambda row: (row.pass_rate is None, row.pass_rate)
     )
-    whole = {"rows": rows, "tally": many(len(rows), "task"), "note": "", "previous": None, "next": None}
-    return {**tasks_page(source, links, Address()), **whole}
+    list_values = {"rows": rows, "tally": many(len(rows), "task"), "note": "", "previous": None, "next": None}
+    return {**tasks_page(source, links, Address()), **list_values}
 
 
 def _prepare(folder: Path) -> None:
@@ -140,13 +140,13 @@ def _prepare(folder: Path) -> None:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: not a folder; give --export another name")
         folder.mkdir(parents=True, exist_ok=True)
-        there = sorted(folder.iterdir())
-        strange = next((path for path in there if not _is_ours(path)), None)
-        if strange is not None:
+        files = sorted(folder.iterdir())
+        foreign = next((path for path in files if not _is_ours(path)), None)
+        if foreign is not None:
             raise InputError(
-                f"{folder}: holds {strange.name}, which is not a page of velo view; give --export a new folder"
+                f"{folder}: holds {foreign.name}, which is not a page of velo view; give --export a new folder"
             )
-        for path in there:
+        for path in files:
             path.unlink()
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
@@ -161,7 +161,7 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _beside() -> dict[str, str]:
-    """The files beside the pages: the style, and the scripts, each in a scope of its own."""
+    """The files beside the pages: the style, and the scripts, each in its own scope."""
     texts = {path.name: f'"use strict";\n{{\n{path.read_text(encoding="utf-8")}}}\n' for path in _STATIC.glob("*.js")}
     texts["viewer.css"] = environment().get_template("viewer.css").render()
     return {name: f"/* a file {_OURS} */\n{text}" for name, text in texts.items()}

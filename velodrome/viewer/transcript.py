@@ -33,7 +33,7 @@ def transcript(row: Json) -> str:
 
 
 def _blocks(row: Json) -> Iterator[tuple[str, str]]:
-    """The title and the text of each part, in order; a remark has no title. They are not escaped yet."""
+    """The title and the text of each part, in order. A remark has no title. The texts are not escaped yet."""
     facts = _facts(row)
     talk = conversation(row)
     for message in talk:
@@ -83,7 +83,7 @@ def _message(message: ShownMessage) -> Iterator[tuple[str, str]]:
 
 
 def _episode(row: Json) -> list[str]:
-    """What happened in an episode. `episode` is untrusted: malformed parts are left out."""
+    """An episode in a few lines. `episode` is untrusted: malformed parts are left out."""
     raw = row["episode"]
     sizes = ((raw.get("agents"), "agent"), (row.get("length"), "step"))
     parts = [*(counted(each, noun) for each, noun in sizes if is_count(each)), *filter(None, [how_it_ended(raw)])]
@@ -107,6 +107,6 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # which has words for NaN and infinity
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # writes NaN and infinity too
     except (TypeError, ValueError, RecursionError):
         return pretty(value)

@@ -1,4 +1,4 @@
-"""A rollouts file as the viewer knows it: its index, followed by a thread, and its measurements."""
+"""A rollouts file in the viewer: its index, which a thread keeps up to date, and its measurements."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SCAN = "scan"
 _SCAN_VERSION = 2  # raise it when a scan gives other numbers for the same file
 
 _FIRST_S = 1.0
-_AT_ONCE_S = 0.05  # how long a page reads on before it answers
-_BEHIND_S = 0.2  # how long the follower reads before it lets others in
+_AT_ONCE_S = 0.05  # how long a page updates the index before it answers
+_BEHIND_S = 0.2  # how long the follower reads before it releases the index
 _IDLE_S = 1.0
 _FAR_BEHIND_BYTES = 64_000_000
-_FEW = 50_000  # rollouts about which everything is answered at once
+_FEW = 50_000  # up to this many rollouts, a page waits for the answer
 _PATIENCE_S = 0.1
 _MOST_NOTES = 6
-_NOTED_S = 120.0  # how long the note that a file was read again stays
+_NOTED_S = 120.0  # how long the note is shown that a file was read again
 _SUFFIX = re.compile(r"\.jsonl(\.zst)?$")
 
 
@@ -51,33 +51,33 @@ class ViewedFile:
         self.measurements = measurements
         checks = check_field(self._lines_by_check, lambda: measurements.updates(self), self._checks_note)
         self._index = Index(self.path, judged=True, outside=[checks])
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._answers = Background(f"answer-{slug}")
-        self.problem: str | None = None  # why the file cannot be read on, while that is so
-        self.rebuilt_at = 0.0  # when the index noticed that it is another file
+        self.problem: str | None = None  # why the file cannot be read now
+        self.rebuilt_at = 0.0  # when the index found that the file was replaced
         self._follower = threading.Thread(target=self._follow, name=f"follow-{slug}", daemon=True)
 
     def follow(self) -> None:
-        """Keep the index up to date until `close`. A file of ordinary size is read before this returns."""
+        """Keep the index up to date until `close`. Up to a second of reading is done before this returns."""
         self._refresh(_BEHIND_S if self.behind else _FIRST_S)
         self._follower.start()
 
     def index(self) -> Index:
-        """The index, as far as it can be brought up to date in a moment."""
+        """The index, updated for a moment."""
         self._refresh(_AT_ONCE_S)
         return self._index
 
     def read_on(self) -> Index:
-        """The index, with everything there is in the file."""
+        """The index, updated to the end of the file."""
         self._refresh(None)
         return self._index
 
-    def soon(self, what: Hashable, ask: Callable[[Index], Any], *, patience_s: float = _PATIENCE_S) -> Measurement:
-        """What the index answers. About a large file that can take longer than a page should wait."""
+    def soon(self, key: Hashable, answer: Callable[[Index], Any], *, patience_s: float = _PATIENCE_S) -> Measurement:
+        """An answer from the index, computed in the background if it takes longer than `patience_s`."""
         state = self._index.state
         version = state.rebuilt_at, (state.rows, state.failed, self._index.outside_versions())
         patience_s = max(patience_s, _FIRST_S) if state.entries <= _FEW else patience_s
-        return self._answers.answer(what, version, partial(ask, self._index), patience_s=patience_s)
+        return self._answers.answer(key, version, partial(answer, self._index), patience_s=patience_s)
 
     def measure(self, kind: str, *, patience_s: float) -> Measurement:
         """The metrics, the profile, the checks or the tools of the file, all of which come from one scan of it."""
@@ -85,7 +85,7 @@ class ViewedFile:
         return replace(scan, value=None if scan.value is None else scan.value[kind])
 
     def _lines_by_check(self) -> LinesByCheck:
-        """The rollouts that each check is about."""
+        """The lines of each check, or `NotYet`."""
         checks = self.measure("checks", patience_s=_PATIENCE_S if self.state.size <= SMALL_BYTES else 0.0)
         if checks.value is None:
             raise NotYet(checks.error or "the checks are being computed; the rollouts appear when they are done")
@@ -96,27 +96,27 @@ class ViewedFile:
         return "checked before the file changed; the checks are being computed again" if stale else None
 
     def saved(self, kind: str) -> Any:
-        """The scan of an earlier viewer, if the files have the sizes and times they had."""
+        """The scan of an earlier viewer, if the files are unchanged."""
         return self._index.saved(kind, self._stamps()) if kind == SCAN else None
 
     def save(self, kind: str, value: Any) -> None:
-        """Keep a scan in the index."""
+        """Save a scan in the index."""
         if kind == SCAN:
             self._index.save(kind, self._stamps(), value)
 
     def _stamps(self) -> list[Any]:
-        """What changes when a result would."""
+        """Sizes and times: if they are equal, a saved scan is valid."""
         paths = [self.path, beside(self.path, "failures.jsonl"), beside(self.path, "run.json")]
         return [_SCAN_VERSION, *CHECKS, *(number for path in paths for number in stamp(path)[1:])]
 
     @property
     def state(self) -> State:
-        """How far the index is."""
+        """How much of the file is indexed."""
         return self._index.state
 
     @property
     def judgements(self) -> Judgements:
-        """What people said of the rollouts."""
+        """The judgements of the rollouts."""
         return self._index.judgements.refresh()
 
     @property
@@ -133,7 +133,7 @@ class ViewedFile:
         return [*again, *self.judgements.notes, *state.notes][:_MOST_NOTES]
 
     def _read_again(self, state: State) -> str | None:
-        """Why everything was read again: for a while, and for a file that is gone until it is back."""
+        """Why the file was read again, shown for a while; or that the file is gone, until it is back."""
         if state.rebuilt and GONE in state.rebuilt:
             return None if self.path.exists() else f"{self.name}: {GONE}; it is read again once it is back"
         return state.rebuilt if time.time() - state.rebuilt_at < _NOTED_S else None
@@ -142,24 +142,24 @@ class ViewedFile:
     def version(self) -> str:
         """Changes whenever a page about this file would change."""
         state = self._index.state
-        seen = (state.rows, state.failed, state.unreadable, state.live, state.complete, state.rebuilt)
-        made = (
+        counts = (state.rows, state.failed, state.unreadable, state.live, state.complete, state.rebuilt)
+        results = (
             self._answers.late,
             self.measurements.updates(self),
             stamp(beside(self.path, "run.json")),
             self.judgements.version,
         )
-        return blake2b(repr((seen, made, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
+        return blake2b(repr((counts, results, self.notes, self.problem)).encode(), digest_size=8).hexdigest()
 
     def close(self) -> None:
         """Stop following."""
-        self._over.set()
+        self._closed.set()
         self._answers.close()
         if self._follower.is_alive():
             self._follower.join()
 
     def _refresh(self, budget_s: float | None) -> bool:
-        """Read on; whether everything is read now. An error becomes a note, and what was read before stays."""
+        """Update the index; returns whether it is complete. An error becomes `problem`; the index stays."""
         try:
             with blame(InputError, f"{self.name}: cannot be indexed"):
                 state = self._index.refresh(budget_s)
@@ -171,19 +171,19 @@ class ViewedFile:
         return state.complete
 
     def _follow(self) -> None:
-        while not self._over.is_set():
+        while not self._closed.is_set():
             up_to_date = self._refresh(_BEHIND_S)
-            self._over.wait(_IDLE_S if up_to_date else 0.005)
+            self._closed.wait(_IDLE_S if up_to_date else 0.005)
 
 
 def slug_of(name: str, taken: Container[str]) -> str:
-    """A name for addresses that no other run has."""
+    """A unique name for addresses."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _SUFFIX.sub("", name)).strip("-.")[:100] or "run"
     return next(slug for at in count(1) if (slug := plain if at == 1 else f"{plain}-{at}") not in taken)
 
 
 def open_files(paths: Sequence[Path], measurements: Measurements) -> list[ViewedFile]:
-    """Each file under its own name; all mistakes in the files at once."""
+    """Open files, each under its own name. The error has all problems."""
     problems = [problem for path in paths if (problem := _problem(path))]
     if problems:
         raise InputError(*problems)
@@ -195,7 +195,7 @@ def open_files(paths: Sequence[Path], measurements: Measurements) -> list[Viewed
 
 
 def file_to_view(path: Path, slug: str, measurements: Measurements, *, name: str) -> ViewedFile:
-    """One file under a name, or an `InputError`."""
+    """Open one file under a name."""
     if (problem := _problem(path)) is not None:
         raise InputError(problem)
     return ViewedFile(path, slug, measurements, name=name)
@@ -217,5 +217,5 @@ def opened(path: Path) -> Iterator[ViewedFile]:
     try:
         yield viewed
     finally:
-        measurements.close()  # which may be using the file
+        measurements.close()  # a measurement may be using the file
         viewed.close()
