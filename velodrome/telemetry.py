@@ -1,6 +1,6 @@
 """Rollouts as OpenTelemetry traces, sent over HTTP as OTLP's protobuf messages from the rows that a run wrote.
 
-Nothing that a receiver does changes a rollout. What it did not take is reported in one line.
+A receiver cannot change a rollout. Spans that it did not accept are reported in one line.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _PATH = "/v1/traces"
 _GRPC_PORT = 4317
 _BATCH = 2000  # spans in one request
 _TRIES = 4
-_PASSING = (408, 429, 502, 503, 504)  # statuses after which the protocol allows another try
+_RETRYABLE = (408, 429, 502, 503, 504)  # statuses after which the protocol allows a retry
 _LONGEST_TEXT = 2000
 _MOST_ANSWER_BYTES = 64 * 1024
-_SENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-_COUNTS = {"pid": "process.pid"}  # what OpenTelemetry has a name for
+_TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_COUNTS = {"pid": "process.pid"}  # names of OpenTelemetry
 
 
 class Receiver:
-    """Where traces go. An address, a header or a missing package is refused before anything runs."""
+    """Where traces go. A wrong address or header, or a missing package, is an error before the run."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Receiver:
         timeout_s: float = 10.0,
         backoff_s: float = 0.5,
     ) -> None:
-        self._url = _checked(endpoint)
+        self._url = _parse_endpoint(endpoint)
         path = self._url.path.rstrip("/")
         path = path if path.endswith(_PATH) else path + _PATH
         self.label = f"{self._url.scheme}://{self._url.netloc}{path}"
@@ -61,13 +61,13 @@ class Receiver:
         self._encoder = Encoder()
 
     def send(self, rollouts: Path, since: float = 0.0) -> list[str]:
-        """Send every attempt that finished from `since` on. One line about what was lost, if anything was.
+        """Send every attempt that finished from `since` on. Returns a line about lost spans, if there are any.
 
-        After a request that fails for good the rest is counted and not sent.
+        After a request that failed for good, the other spans are only counted.
         """
-        lost, seen, why, failed = 0, 0, "", False
+        lost, total, why, failed = 0, 0, "", False
         for body, size in self._encoder.requests(_attempts(rollouts, since)):
-            seen += size
+            total += size
             if failed:
                 lost += size
                 continue
@@ -80,10 +80,10 @@ class Receiver:
         if not lost:
             return []
         hint = " (4317 is the port of gRPC; OTLP over HTTP has 4318)" if self._url.port == _GRPC_PORT else ""
-        return [f"otlp_endpoint: {lost} of {seen} spans did not reach {self.label}: {why}{hint}"]
+        return [f"otlp_endpoint: {lost} of {total} spans did not reach {self.label}: {why}{hint}"]
 
     def _deliver(self, body: bytes) -> bytes:
-        """Post a request, and again where the protocol says so; the answer."""
+        """Post a request, with the retries of the protocol, and return the answer."""
         why = ""
         for tries in range(_TRIES):
             time.sleep(self._backoff_s * 2.0**tries if tries else 0.0)
@@ -93,13 +93,13 @@ class Receiver:
                     connection.request("POST", self._target, body, self._headers)
                     answer = connection.getresponse()
                     status, data = answer.status, answer.read(_MOST_ANSWER_BYTES)
-            except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
+            except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: an invalid host name
                 why = "no answer in time" if isinstance(error, TimeoutError) else describe(error)
                 continue
             if 200 <= status < 300:
                 return data
             why = f"it answered {status}"
-            if status not in _PASSING:
+            if status not in _RETRYABLE:
                 break
         raise _UndeliveredError(why)
 
@@ -116,7 +116,7 @@ def _attempts(rollouts: Path, since: float) -> Iterator[RowFacts]:
 
 
 class Encoder:
-    """Rows as the protocol's messages."""
+    """Encodes rows as messages of the protocol."""
 
     def __init__(self) -> None:
         try:
@@ -131,10 +131,10 @@ class Encoder:
         self._kinds: Any = trace_pb2.Span
         self._failed: Any = trace_pb2.Status.STATUS_CODE_ERROR
         self._unreadable: type[Exception] = DecodeError
-        self._ids = random.Random()  # of its own: a seed that a user sets must not repeat ids
+        self._ids = random.Random()  # a separate generator: a seed of the user must not repeat ids
 
     def requests(self, attempts: Iterator[RowFacts]) -> Iterator[tuple[bytes, int]]:
-        """The bodies of the requests, each with the number of its spans."""
+        """The request bodies, each with its number of spans."""
         for first in attempts:
             request = self._service.ExportTraceServiceRequest()
             group = request.resource_spans.add()
@@ -148,49 +148,53 @@ class Encoder:
             yield request.SerializeToString(), len(scope.spans)
 
     def rejected(self, answer: bytes) -> tuple[int, str]:
-        """How many spans a receiver did not want though it took the request, and why."""
+        """How many spans of an accepted request the receiver rejected, and why."""
         try:
             refusal = self._service.ExportTraceServiceResponse.FromString(answer).partial_success
         except self._unreadable:
-            return 0, ""  # a receiver that answers in another way took all of them
+            return 0, ""  # another form of answer: all were accepted
         why = " ".join(refusal.error_message.split())[:200]
         return refusal.rejected_spans, f"it refused some: {why}" if refusal.rejected_spans else ""
 
     def _add_attempt(self, spans: Any, facts: RowFacts) -> None:
-        """The root takes both ids from the `traceparent` header that its calls carried."""
+        """Add the spans of an attempt. The root has both ids of the `traceparent` header that its calls sent."""
         times = facts.times
         assert times is not None
-        sent = _SENT.fullmatch(str(facts.meta.get("trace")))
-        ids = (bytes.fromhex(sent[1]), bytes.fromhex(sent[2])) if sent else (self._id() + self._id(), self._id())
+        traceparent = _TRACEPARENT.fullmatch(str(facts.meta.get("trace")))
+        ids = (self._id() + self._id(), self._id())
+        if traceparent:
+            ids = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
         start_ns = round(((facts.finished_at or 0.0) - times.total_s) * 1e9)
-        root = self._one(spans, "rollout", ids, b"", start_ns, start_ns + round(times.total_s * 1e9))
-        _describe(root.attributes, _about(facts))
+        root = self._new_span(spans, "rollout", ids, b"", start_ns, start_ns + round(times.total_s * 1e9))
+        _describe(root.attributes, _attributes(facts))
         if facts.failed:
             root.status.code = self._failed
             root.status.message = _text(facts.error)
         for node in times.tree:
             try:
                 self._add(spans, node, start_ns, (ids[0], self._id()), ids[1])
-            except HOSTILE:  # of a foreign row
+            except HOSTILE:  # a row of another program
                 continue
 
     def _add(self, spans: Any, node: Node, origin_ns: int, ids: tuple[bytes, bytes], parent: bytes) -> None:
-        """One span and all below it. `@server` is time in another process."""
+        """Add a span and all spans below it. `@server` is time in another process."""
         name, start_us, length_us, counts, below = node
         start_ns = origin_ns + round(start_us * 1e3)
-        message = self._one(spans, name, ids, parent, start_ns, start_ns + max(round(length_us * 1e3), 0))
+        message = self._new_span(spans, name, ids, parent, start_ns, start_ns + max(round(length_us * 1e3), 0))
         if name.startswith("@"):
             message.name = _text(name[1:])
             message.kind = self._kinds.SPAN_KIND_SERVER
             _describe(message.attributes, {"velodrome.server": name[1:]})
         elif any(child[0].startswith("@") for child in below):
             message.kind = self._kinds.SPAN_KIND_CLIENT
-        named = {_COUNTS.get(each, f"velodrome.{each}"): _whole(value) for each, value in (counts or {}).items()}
-        _describe(message.attributes, named)
+        attributes = {_COUNTS.get(each, f"velodrome.{each}"): _whole(value) for each, value in (counts or {}).items()}
+        _describe(message.attributes, attributes)
         for child in below:
             self._add(spans, child, origin_ns, (ids[0], self._id()), ids[1])
 
-    def _one(self, spans: Any, name: str, ids: tuple[bytes, bytes], parent: bytes, start_ns: int, end_ns: int) -> Any:
+    def _new_span(
+        self, spans: Any, name: str, ids: tuple[bytes, bytes], parent: bytes, start_ns: int, end_ns: int
+    ) -> Any:
         return spans.add(
             trace_id=ids[0],
             span_id=ids[1],
@@ -205,8 +209,8 @@ class Encoder:
         return (self._ids.getrandbits(64) or 1).to_bytes(8, "big")
 
 
-def _about(facts: RowFacts) -> Attributes:
-    about = {
+def _attributes(facts: RowFacts) -> Attributes:
+    values = {
         "velodrome.key": facts.key,
         "velodrome.agent": facts.agent,
         "velodrome.task_index": facts.meta.get("task_index"),
@@ -214,24 +218,24 @@ def _about(facts: RowFacts) -> Attributes:
         "velodrome.kept": not facts.failed,
         "velodrome.reward": None if facts.reward is None else float(facts.reward),
     }
-    return {name: value for name, value in about.items() if isinstance(value, str | int | float)}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
 
 
 def _describe(into: Any, attributes: Attributes) -> None:
     for name, value in attributes.items():
-        one = into.add(key=name)
+        attribute = into.add(key=name)
         if isinstance(value, bool):
-            one.value.bool_value = value
+            attribute.value.bool_value = value
         elif isinstance(value, int):
-            one.value.int_value = value
+            attribute.value.int_value = value
         elif isinstance(value, float):
-            one.value.double_value = value
+            attribute.value.double_value = value
         else:
-            one.value.string_value = _text(value)
+            attribute.value.string_value = _text(value)
 
 
 def headers_from(environ: Mapping[str, str]) -> dict[str, str]:
-    """The headers that OpenTelemetry's own variables ask for: `name=value,name=value`, percent-encoded."""
+    """The headers in OpenTelemetry's environment variables: `name=value,name=value`, percent-encoded."""
     headers = {}
     for variable in HEADER_VARIABLES:
         for number, pair in enumerate(filter(str.strip, environ.get(variable, "").split(",")), 1):
@@ -243,14 +247,14 @@ def headers_from(environ: Mapping[str, str]) -> dict[str, str]:
     return headers
 
 
-def _checked(endpoint: str) -> SplitResult:
+def _parse_endpoint(endpoint: str) -> SplitResult:
     try:
         url = urlsplit(endpoint)
         port = url.port
     except ValueError:
         url, port = SplitResult("", "", "", "", ""), 0
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
-        raise InputError("otlp_endpoint: it is a URL such as http://127.0.0.1:4318")
+        raise InputError("otlp_endpoint: expected a URL such as http://127.0.0.1:4318")
     if "@" in url.netloc:
         raise InputError(f"otlp_endpoint: a URL with a password in it is not used; put that into {HEADER_VARIABLES[0]}")
     return url

@@ -1,8 +1,8 @@
-"""Who may call a server that has no token: programs of this machine, by its own name, and no web page but its own.
+"""Who may call a server without a token: programs on this machine, and web pages of the server itself.
 
-Loopback keeps other machines out, not other web sites: a browser on this machine runs their code. A page that makes its
-own name resolve to loopback is refused by the `Host` it names, any other page by its `Origin`, and what a form can
-send without either is not JSON.
+Loopback keeps other machines out, but a browser on this machine runs the code of other web sites. A page whose name
+resolves to loopback is refused because of its `Host`, any other page because of its `Origin`. A form can send neither,
+but it cannot send JSON.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
 class Refusal(NamedTuple):
-    """Why a request is not answered."""
+    """The status and message for a refused request."""
 
     status: int
     message: str
 
 
 class Callers:
-    """Loopback by its own names, and what the config allows: `hosts` by name, web `origins` in full."""
+    """Allows the names of loopback, the `hosts` of the config by name, and its web `origins` in full."""
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         self._hosts = frozenset(filter(None, (host_name(host) for host in hosts)))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
-        self._judged = lru_cache(256)(self._judge)  # callers send the same three headers every time
+        self._cached_refusal = lru_cache(256)(self._refusal)  # callers send the same three headers every time
 
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
-        """Why this request may not come in, or None. Header names are in lower case."""
+        """The refusal of this request, or None. Header names are in lower case."""
         hosts: tuple[bytes, ...] = ()
         origins: tuple[bytes, ...] = ()
         kind = b""
@@ -45,11 +45,11 @@ class Callers:
                 origins += (value,)
             elif name == b"content-type":
                 kind = value
-        return self._judged(hosts, origins, kind if method in _WITH_BODY else None)
+        return self._cached_refusal(hosts, origins, kind if method in _WITH_BODY else None)
 
-    def _judge(self, hosts: tuple[bytes, ...], origins: tuple[bytes, ...], kind: bytes | None) -> Refusal | None:
+    def _refusal(self, hosts: tuple[bytes, ...], origins: tuple[bytes, ...], kind: bytes | None) -> Refusal | None:
         host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
-        if not self._is_ours(host):
+        if not self._is_allowed(host):
             return Refusal(
                 421,
                 f"the Host {host!r:.100} is not this server's: it answers to 127.0.0.1 and localhost; "
@@ -67,7 +67,7 @@ class Callers:
             return Refusal(415, "the body must be JSON: send it with Content-Type: application/json (curl --json)")
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         name = host_name(host)
         return bool(name) and (name in self._hosts or is_loopback(name))
 
@@ -81,7 +81,7 @@ def host_name(host: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or an address means this machine, wherever it is resolved."""
+    """Whether a name or an address always means this machine."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     if not _is_address(name):

@@ -1,9 +1,9 @@
-"""From the name of an instance to the live object.
+"""Make the live objects of a configuration, by the names of its instances.
 
-A block with a `url` is a server somewhere else, and one whose server already runs is called there: both are clients.
-Any other component is made here, by keyword. Its class is the one public class of `<kind>/<implementation>/app.py` that
-has the contract's methods: in the working directory, of an installed package, or in this package. What its block refers
-to is made first and passed as the live object under the same key. Each instance is made once.
+An instance with a `url`, or whose server already runs, is a client of that server. Any other component is made here, by
+keyword. Its class is the only public class in `<kind>/<implementation>/app.py` with the contract's methods. The file is
+in the working directory, in an installed package or in this package. Components that a block refers to are made first
+and passed under the same key. Each instance is made once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from velodrome.settings.installed import InstalledEnvironment, installed_environ
 from velodrome.settings.names import AGENTS, FOREIGN, IGNORED_SETTINGS, MODELS, RESOURCES
 from velodrome.wings import wing
 
-_WANTED = {  # what an author writes, where that is not the contract itself
+_EXPECTED_CLASS = {  # kind -> what an author writes, if that differs from the contract
     "resources_servers": "derived from Environment with def verify(self, task, response) (see docs/environments.md)"
 }
 _NOT_CODE = frozenset(("tests", "__pycache__", "venv", "node_modules"))
-METHODS = {  # what makes a component what it is; an agent also has a model's method, so it comes first
+METHODS = {  # the methods of each kind; an agent also has those of a model, so it comes first
     AGENTS: ("run", "respond"),
     RESOURCES: ("open", "call", "score", "close"),
     MODELS: ("respond",),
@@ -44,12 +44,12 @@ METHODS = {  # what makes a component what it is; an agent also has a model's me
 
 @dataclass(frozen=True)
 class Servers:
-    """Servers that run already: their URLs by the name of the instance, the token they want, a note for the user."""
+    """Servers that run already: their URLs by the name of the instance, their token, a note for the user."""
 
     urls: Mapping[str, str] = field(default_factory=dict)
     token: str | None = None
     note: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict)  # digests of the code they loaded, where they say
+    sources: Mapping[str, str] = field(default_factory=dict)  # digests of the code they loaded, if they report it
 
 
 class Components:
@@ -68,12 +68,12 @@ class Components:
         self._servers = servers or Servers()
         self._live: dict[str, Any] = dict(live or {})
         self._classes: dict[str, type[Any]] = {}
-        self.link: Callable[[str, Any], Any] | None = None  # what an agent or an environment is given for a model
+        self.link: Callable[[str, Any], Any] | None = None  # makes what agents and environments get for a model
         self.sources: dict[str, str] = dict(self._servers.sources)
 
     @property
     def note(self) -> str:
-        """A line for the user on where the components are; empty if there is nothing to say."""
+        """A line for the user on where the components are; or empty."""
         return self._servers.note
 
     def connect(self, name: str) -> Any:
@@ -86,7 +86,7 @@ class Components:
         return self._live[name]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise if a block of these, or of one they refer to, has a mistake; every mistake is a line."""
+        """Raise if these blocks, or blocks they refer to, have mistakes; each mistake is a line."""
         problems = []
         for instance in self.family(names).values():
             if not self.is_elsewhere(instance):
@@ -95,7 +95,7 @@ class Components:
             raise InputError(*problems)
 
     def _client(self, instance: Instance) -> Any:
-        """The client of an instance that is a server somewhere; None if it is not."""
+        """The client of an instance that runs as a server; None for any other."""
         if "url" in instance.settings:
             url, token = instance.settings["url"], instance.settings.get("token")
         elif instance.name in self._servers.urls:
@@ -112,31 +112,31 @@ class Components:
         return client_of(instance.kind, url, None if token is None else str(token))
 
     def _component(self, instance: Instance) -> Any:
-        make = self._class(instance)
-        settings = own_settings(instance, make)
-        for key, there in instance.references().items():
+        component_type = self._class(instance)
+        settings = own_settings(instance, component_type)
+        for key, target in instance.references().items():
             outer, inner = (key, "") if key in instance.settings else key.split(".", 1)
-            live = self._linked(instance, there)
+            live = self._linked(instance, target)
             settings[outer] = {**settings[outer], inner: live} if inner else live
         try:
             with blame(InputError, "cannot be made"):
-                return make(**settings)
+                return component_type(**settings)
         except InputError as error:
             where = f"{instance.source}: {instance.name}"
             raise InputError(*(f"{where}: {line}" for line in error.problems)) from error
 
     def _linked(self, owner: Instance, name: str) -> Any:
-        """What an instance is given for one that it refers to."""
+        """The object that an instance gets for a reference."""
         live = self.connect(name)
         calls_model = owner.kind != MODELS and self._config.instances[name].kind == MODELS
         return self.link(name, live) if self.link is not None and calls_model else live
 
     def is_elsewhere(self, instance: Instance) -> bool:
-        """Whether an instance is a server, so that what it calls is called there."""
+        """Whether an instance runs as a server, which makes its own calls."""
         return "url" in instance.settings or instance.name in self._servers.urls
 
     def _class(self, instance: Instance) -> type[Any]:
-        """The class of an instance, loaded once; what its code is by then is noted."""
+        """The class of an instance, loaded once. The digest of its code is stored."""
         if instance.name not in self._classes:
             entry = entry_file(instance, self._cwd)
             if instance.kind == RESOURCES or not entry.is_relative_to(PACKAGE):
@@ -165,7 +165,7 @@ class Components:
         return environment
 
     def family(self, names: Iterable[str]) -> dict[str, Instance]:
-        """These instances and every one they refer to, near or far."""
+        """These instances and all that they refer to, directly or indirectly."""
         family: dict[str, Instance] = {}
         waiting = list(names)
         while waiting:
@@ -176,7 +176,7 @@ class Components:
         return family
 
     async def aclose(self) -> None:
-        """Close what was made, the users before the used."""
+        """Close all components, each before those it uses."""
         live = list(reversed(self._live.values()))
         self._live.clear()
         for component in live:
@@ -185,7 +185,7 @@ class Components:
 
 
 def unknown(what: str, name: str, names: list[str]) -> str:
-    """One line for a name that is not there, with the nearest that is."""
+    """The problem of an unknown name, with the nearest existing name."""
     if names:
         there = hint(name, names) or f"; there are: {', '.join(sorted(names))}"
         return f"no {what} is called {name!r}{there}"
@@ -229,8 +229,8 @@ def only_component(module: ModuleType, kind: str) -> type[Any]:
             return owner  # type: ignore[no-any-return]
     if len(classes) != 1:
         what = "no class" if not classes else f"{len(classes)} classes ({', '.join(each.__name__ for each in classes)})"
-        wanted = _WANTED.get(kind, f"with the methods {', '.join(methods)}")
-        raise InputError(f"{module.__file__}: {what} {wanted}; there must be exactly one")
+        expected = _EXPECTED_CLASS.get(kind, f"with the methods {', '.join(methods)}")
+        raise InputError(f"{module.__file__}: {what} {expected}; there must be exactly one")
     return classes[0]
 
 
@@ -256,31 +256,33 @@ def _place(instance: Instance) -> Path:
 
 
 def _installed(instance: Instance, cwd: Path) -> InstalledEnvironment | None:
-    """The environment of another package that an instance is of, unless the working directory has one of that name."""
+    """The installed environment of an instance, unless the working directory has one with that name."""
     if instance.kind != RESOURCES or (cwd / _place(instance)).is_file():
         return None
     return installed_environment(instance.implementation)
 
 
-def own_settings(instance: Instance, made: type[Any]) -> dict[str, Any]:
-    """The settings of a block that are its component's; how it is hosted, for one, is not."""
+def own_settings(instance: Instance, component_type: type[Any]) -> dict[str, Any]:
+    """The settings of a block that belong to its component, without hosting and notes."""
     return {
         key: value
         for key, value in instance.settings.items()
-        if takes(made, key) or not (key in FOREIGN or value in IGNORED_SETTINGS.get(key, ()))
+        if takes(component_type, key) or not (key in FOREIGN or value in IGNORED_SETTINGS.get(key, ()))
     }
 
 
-def mistakes_in(instance: Instance, made: type[Any]) -> list[str]:
-    """A line for each mistake in a block, as far as it can be known before what it refers to is made."""
+def mistakes_in(instance: Instance, component_type: type[Any]) -> list[str]:
+    """A line for each mistake in a block. What it refers to does not exist yet, and is not checked."""
     where = f"{instance.source}: {instance.name}.{instance.kind}.{instance.implementation}"
-    return find_setting_mistakes(made, own_settings(instance, made), where, references=instance.references())
+    return find_setting_mistakes(
+        component_type, own_settings(instance, component_type), where, references=instance.references()
+    )
 
 
 def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
     """A line for each mistake in the blocks of the package's own components.
 
-    Other code is loaded where it runs and nowhere else: it may be large, and a process keeps what it has loaded.
+    Other code is loaded only in the process that runs it: it may be large, and it cannot be unloaded.
     """
     problems: list[str] = []
     for instance in instances:
@@ -293,7 +295,7 @@ def early_mistakes(instances: Iterable[Instance], cwd: Path) -> list[str]:
 
 
 def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
-    """A module of the user's. The files beside it can be imported from it, as `.other` or by their path from `cwd`."""
+    """Import a user's file as a module. It can import files beside it as `.other`, or by path from `cwd`."""
     if str(cwd) not in sys.path:
         sys.path.append(str(cwd))
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
@@ -308,7 +310,7 @@ def load_file(path: Path, name: str, cwd: Path) -> ModuleType:
 
 
 def imports_nemo_gym(path: Path) -> bool:
-    """Whether a file is of NeMo Gym; one that does not name the package is not read further."""
+    """Whether a file imports NeMo Gym. A file that does not contain the name is not parsed."""
     try:
         return b"nemo_gym" in path.read_bytes() and bool(wing("connect.nemo_gym.imports").uses_nemo_gym(path))
     except OSError:
@@ -316,19 +318,19 @@ def imports_nemo_gym(path: Path) -> bool:
 
 
 def source_digest(entry: Path) -> str:
-    """Sixteen hex digits of the `.py` files beside and below an implementation's entry file, tests left out.
+    """Sixteen hex digits of the `.py` files beside and below an implementation's entry file, without tests.
 
-    Two runs with another digest may score the same answer differently.
+    Runs with different digests may score the same answer differently.
     """
-    made = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     try:
         for path in sorted({entry.resolve(), *_code_below(entry.parent.resolve())}):
             data = path.read_bytes()
-            made.update(f"{os.path.relpath(path, entry.parent.resolve())}\0{len(data)}\0".encode(errors="replace"))
-            made.update(data)
+            digest.update(f"{os.path.relpath(path, entry.parent.resolve())}\0{len(data)}\0".encode(errors="replace"))
+            digest.update(data)
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    return made.hexdigest()
+    return digest.hexdigest()
 
 
 def _code_below(folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
-"""Find the servers that run, through the head server: quickly, or not at all.
+"""Find the running servers through the head server, within a short time-out.
 
-What runs is used under its name. A block in the given config must be the block that runs: rollouts from other settings
-than the ones on record are worse than none.
+A running server is used under its name. A block in the config must equal the block that runs, because the rollouts
+would otherwise come from other settings than the recorded ones.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from velodrome.settings import KINDS, Config, Instance
 from velodrome.settings.names import AGENTS
 
 TIMEOUT_S = 5.0
-_PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # where a server runs, not what it does
+_PLACE = frozenset(("host", "port", "num_workers", "entrypoint"))  # settings that do not change what a server does
 
 
 class _ForeignError(InputError):
     """Another program has the address of the head server."""
 
     def __init__(self, address: str, why: str) -> None:
-        self.what = f"what answers at {address} is not a Velodrome head server ({why})"
+        self.what = f"the program that answers at {address} is not a Velodrome head server ({why})"
         super().__init__(f"{self.what}; give +head_server.port=…, or +embedded=true to run without servers")
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the head server reported: the servers and their state, and the blocks they were started with."""
+    """The report of the head server: the servers, their state, and the blocks they were started with."""
 
     address: str
     instances: list[Json]
@@ -46,29 +46,29 @@ class Head:
 
 
 def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tuple[Config, Servers]:
-    """The configuration with the blocks of the servers that run, and their addresses.
+    """The configuration with the blocks of the running servers, and their addresses.
 
-    Without servers it is the configuration as given, to be run in this process. For `scoring`, agents are only names of
-    environments: what runs as one is not wanted, and may be another.
+    Without servers, the configuration is unchanged and runs in this process. For `scoring`, an agent is only the name
+    of an environment, so running agents are not used.
     """
     if embedded:
         return config, Servers()
     host, port = head_address(config.settings)
-    wanted = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
+    names = {name for name, block in config.instances.items() if not (scoring and block.kind == AGENTS)}
     try:
         head = read_head(config.settings)
     except _ForeignError as error:
         if not config.instances:
             raise
-        return config, Servers(note=f"{error.what}: {_places(config, wanted)}")
+        return config, Servers(note=f"{error.what}: {_places(config, names)}")
     if head is None:
         if not config.instances:
             raise InputError(
                 f"no servers run at {host}:{port}, and no config_paths are given: start them with velo run, "
                 "or give +config_paths=[…] to run without servers"
             )
-        return config, Servers(note=f"no servers run at {host}:{port}: {_places(config, wanted)}")
-    _refuse_others(config, head, wanted)
+        return config, Servers(note=f"no servers run at {host}:{port}: {_places(config, names)}")
+    _refuse_changed_settings(config, head, names)
     urls = {each["name"]: _url(each, host) for each in head.instances if each["name"] in head.blocks}
     running = {name: block for name, block in head.blocks.items() if name in urls or "url" in block.settings}
     if not (running or config.instances):
@@ -76,24 +76,24 @@ def find(config: Config, *, embedded: bool = False, scoring: bool = False) -> tu
             f"the head server at {head.address} lists no servers, and no config_paths are given: wait until they run, "
             "or give +config_paths=[…] with the url of each (see docs/serving.md#servers-that-others-run)"
         )
-    used = sorted(urls.keys() & wanted if config.instances else running)
+    used = sorted(urls.keys() & names if config.instances else running)
     note = f"using the servers that run at {head.address}: {', '.join(used)}"
     if not used:
-        note = f"none of these servers runs at {head.address}: {_places(config, wanted)}"
+        note = f"none of these servers runs at {head.address}: {_places(config, names)}"
     whole = Config(config.settings, {**running, **config.instances})
     token = server_token(config.settings)
     return whole, Servers(urls, token, note, asyncio.run(_sources(urls, token)))
 
 
-def _places(config: Config, wanted: AbstractSet[str]) -> str:
-    """Where the components of a config are if no head has them: at the `url` of their blocks, the others here."""
-    elsewhere = sorted(name for name in wanted if "url" in config.instances[name].settings)
+def _places(config: Config, names: AbstractSet[str]) -> str:
+    """Where the components run if no head lists them: at the `url` of their blocks, or in this process."""
+    elsewhere = sorted(name for name in names if "url" in config.instances[name].settings)
     if not elsewhere:
         return "running embedded, without servers"
-    names = ", ".join(elsewhere)
-    if len(elsewhere) == len(wanted):
-        return f"using the servers at the urls in the config: {names}"
-    return f"running embedded, in this process, with the servers at the urls in the config: {names}"
+    listed = ", ".join(elsewhere)
+    if len(elsewhere) == len(names):
+        return f"using the servers at the urls in the config: {listed}"
+    return f"running embedded, in this process, with the servers at the urls in the config: {listed}"
 
 
 def read_head(settings: Mapping[str, Any]) -> Head | None:
@@ -126,7 +126,7 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
         return None
     try:
         instances, text = (_body(*answer) for answer in replies)
-        return Head(address, _listed(instances), _blocks(text))
+        return Head(address, _server_list(instances), _blocks(text))
     except ValueError as error:
         raise _ForeignError(address, str(error)) from error
 
@@ -138,7 +138,7 @@ def _body(status: int, body: bytes) -> Any:
 
 
 async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]:
-    """The digests of the code that the servers loaded; a server that does not say has none."""
+    """The digests of the code that the servers loaded, as far as they report it."""
     places = [urlsplit(url) for url in urls.values()]
     answers = await asyncio.gather(
         *(fetch(place.hostname or "", place.port or 80, "/", timeout_s=TIMEOUT_S, token=token) for place in places)
@@ -150,7 +150,7 @@ async def _sources(urls: Mapping[str, str], token: str | None) -> dict[str, str]
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def _listed(instances: Any) -> list[Json]:
+def _server_list(instances: Any) -> list[Json]:
     names = {"name", "type", "url", "host", "port", "status"}
     if isinstance(instances, list) and all(isinstance(each, dict) for each in instances):
         servers = [_renamed(each) for each in instances]
@@ -160,7 +160,7 @@ def _listed(instances: Any) -> list[Json]:
 
 
 def _renamed(server: Json) -> Json:
-    """A server on NeMo Gym's list with our keys: its `name` is the implementation, and its `status` is never set."""
+    """A server of NeMo Gym's list with our keys. There, `name` is the implementation and `status` is never set."""
     if "type" in server or not {"process_name", "server_type"} <= server.keys():
         return server
     return {**server, "name": server["process_name"], "type": server["server_type"], "status": "unknown"}
@@ -184,15 +184,15 @@ def _blocks(text: Any) -> dict[str, Instance]:
 
 
 def _url(server: Json, head_host: str) -> str:
-    """A server that listens on every address of its machine is reached where its head is."""
+    """The URL of a server. One that listens on every address is reached at the host of its head."""
     host = head_host if is_wildcard(server["host"]) else server["host"]
     return f"http://{reachable(host)}:{server['port']}"
 
 
-def _refuse_others(config: Config, head: Head, wanted: AbstractSet[str]) -> None:
+def _refuse_changed_settings(config: Config, head: Head, names: AbstractSet[str]) -> None:
     masked = config.masked()
     problems = []
-    for name in sorted(wanted & head.blocks.keys()):
+    for name in sorted(names & head.blocks.keys()):
         running, ours = head.blocks[name], config.instances[name]
         shown = masked[name][ours.kind][ours.implementation]
         same = (ours.kind, ours.implementation) == (running.kind, running.implementation)

@@ -1,4 +1,4 @@
-"""The whole app of one component, whichever kind it is, and the same app served from inside this process."""
+"""The app of a component of any kind, and a server for it in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from velodrome.wings import has_wing, wing
 
 
 def kind_of(component: Any) -> str:
-    """What a live component is: a model, an environment or an agent, by the methods it has."""
+    """The kind of a live component, by its methods."""
     for kind, methods in METHODS.items():
         if all(callable(getattr(component, method, None)) for method in methods):
             return kind
@@ -37,9 +37,9 @@ def kind_of(component: Any) -> str:
 async def served(
     component: Any, *, name: str = "", host: str = LOOPBACK, port: int = 0, token: str | None = None, drain_s: float = 2
 ) -> AsyncIterator[str]:
-    """Serve a live component from this process and its loop while the block runs; yields the URL.
+    """Serve a live component on the running loop while the block runs. Yields the URL.
 
-    Port 0 takes a free one. Signals are left alone, and the component stays open: it belongs to the caller.
+    Port 0 means any free port. Signal handlers are not changed, and the component stays open: it belongs to the caller.
     """
     kind = kind_of(component)
     status = Status(name or type(component).__name__, kind, type(component).__name__)

@@ -1,7 +1,7 @@
-"""Profile a process while it lives: the time of every function on one clock, saved as it goes.
+"""Profile a running process: the time of every function on one clock, saved at intervals.
 
-What was saved outlives the process, however that ends. A server also reports its profile at `/stats`: that of
-all its workers and of those before them, without stopping anything.
+The saved profile survives any end of the process. A server also reports its profile at `/stats` while it runs: the sum
+of all its workers, including earlier ones.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class ProcessProfile:
         self._every_s = max(every_s, 0.1)
         self._calls = Calls(clock)
         elsewhere.activate(clock)
-        self._over = threading.Event()
-        self._saver = threading.Thread(target=self._keep_saving, name="velodrome-profile", daemon=True)
+        self._stop = threading.Event()
+        self._saver = threading.Thread(target=self._save_periodically, name="velodrome-profile", daemon=True)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Measure; at the end the files are made."""
+        """Measure while the block runs, then write the files."""
         with self._profiles.joined():
             self._calls.start()
             self._saver.start()
@@ -68,7 +68,7 @@ class ProcessProfile:
                 yield
             finally:
                 self._calls.stop()
-                self._over.set()
+                self._stop.set()
                 self._saver.join()
                 self._save(unless_within_s=0.0)
                 elsewhere.activate(None)
@@ -78,33 +78,33 @@ class ProcessProfile:
         """`cpu` or `wall`."""
         return self._calls.clock
 
-    def of_workers(self) -> dict[int, Table]:
-        """Every worker by its number: those before it that ended, and of this one what it has measured."""
-        tables: dict[int, list[Table]] = {number: [] for number in range(self.workers)}
+    def tables_by_worker(self) -> dict[int, Table]:
+        """The table of every worker by its number, from saved profiles and from this process."""
+        tables: dict[int, list[Table]] = {worker: [] for worker in range(self.workers)}
         for part in self._profiles.saved():
             if part.life != self._life:
                 tables.setdefault(part.worker, []).append(part.table)
-        tables[self.worker].append(self._measured())
-        return {number: merged(self.clock, each) for number, each in tables.items()}
+        tables[self.worker].append(self._current_table())
+        return {worker: merged(self.clock, each) for worker, each in tables.items()}
 
-    def _measured(self) -> Table:
+    def _current_table(self) -> Table:
         return merged(self.clock, [self._calls.table(), *elsewhere.measured()])
 
-    def _keep_saving(self) -> None:
-        sys.setprofile(None)  # this thread is not what is measured
-        while not self._over.wait(self._every_s):
+    def _save_periodically(self) -> None:
+        sys.setprofile(None)  # this thread is not measured
+        while not self._stop.wait(self._every_s):
             self._save(unless_within_s=0.9 * self._every_s)
 
     def _save(self, *, unless_within_s: float) -> None:
         try:
-            self._profiles.save(Part(self.worker, self._life, self._measured()))
+            self._profiles.save(Part(self.worker, self._life, self._current_table()))
             self._profiles.write(workers=self.workers, unless_within_s=unless_within_s)
         except OSError as error:  # a full disk, a folder removed: the server continues
             log.warning("the profile cannot be saved: %s", describe(error))
 
 
 def claimed(directory: Path | None, names: Iterable[str]) -> contextlib.ExitStack:
-    """Start the profiles of these servers, until the stack is closed; none without a directory."""
+    """Reserve the profiles of these servers until the stack is closed. Without a directory, do nothing."""
     with contextlib.ExitStack() as stack:
         for name in names if directory is not None else ():
             assert directory is not None
@@ -114,7 +114,7 @@ def claimed(directory: Path | None, names: Iterable[str]) -> contextlib.ExitStac
 
 @contextlib.contextmanager
 def profiled(directory: Path | None, name: str, *, clock: str = "cpu", every_s: float = EVERY_S) -> Iterator[None]:
-    """Profile this process as `name` while the block runs; nothing is done without a directory."""
+    """Profile this process as `name` while the block runs; without a directory, do nothing."""
     if directory is None:
         yield
         return
@@ -133,24 +133,24 @@ def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
     async def report(request: Request) -> Response:
         if profile is None:
             raise BadRequest(404, OFF)
-        by_worker = await asyncio.to_thread(profile.of_workers)
+        by_worker = await asyncio.to_thread(profile.tables_by_worker)
         if ALONE in request.headers:
             return json_response(by_worker[profile.worker].as_json())
         silent = []
         for number, body in (await peers.ask("/stats", patience_s=PATIENCE_S)).items():
-            if body is None:  # the worker is restarting: what it saved last is used
+            if body is None:  # the worker is restarting: its last saved profile is used
                 silent.append(number)
             else:
                 by_worker[number] = from_json(orjson.loads(body))
-        number_wanted = request.query_params.get("worker")
-        if number_wanted is not None and number_wanted not in map(str, by_worker):
-            raise BadRequest(404, f"there is no worker {number_wanted:.20}: there are 0 to {profile.workers - 1}")
-        tables = by_worker.values() if number_wanted is None else [by_worker[int(number_wanted)]]
+        worker = request.query_params.get("worker")
+        if worker is not None and worker not in map(str, by_worker):
+            raise BadRequest(404, f"there is no worker {worker:.20}: there are 0 to {profile.workers - 1}")
+        tables = by_worker.values() if worker is None else [by_worker[int(worker)]]
         table = merged(profile.clock, tables)
         if "application/json" in request.headers.get("accept", ""):
             return json_response({table.clock: table.as_json(), "silent_workers": silent})
         note = (
-            f"worker {', '.join(map(str, silent))} gave no answer: what it saved last stands here\n\n" if silent else ""
+            f"worker {', '.join(map(str, silent))} gave no answer: this is its last saved profile\n\n" if silent else ""
         )
         return Response(note + as_page(table), media_type="text/plain")
 
@@ -158,5 +158,5 @@ def stats(profile: ProcessProfile | None, peers: Peers) -> Handler:
 
 
 def as_page(table: Table) -> str:
-    """The table for a person."""
+    """The table as text, with a title."""
     return f"{'CPU' if table.clock == 'cpu' else 'Wall'} time, in seconds\n\n{as_text(table)}"

@@ -1,7 +1,7 @@
-"""The same three contracts over HTTP: a client behaves like the component itself.
+"""The three contracts over HTTP: a client behaves like the component itself.
 
 A model call or a verification may be repeated. A tool call or a whole rollout is repeated only if it certainly did not
-arrive: done twice, it would not be the same rollout.
+arrive, because a second execution would change the rollout.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from velodrome.timing import spans
 REPEATED = http.Retry(max_retries=5, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0)
 _ROUTES = frozenset(("seed_session", "verify", "close_session", "aggregate_metrics"))  # a model may not call them
 _TURNS = frozenset(("reset", "step"))  # of a server that has turns
-_ECHOED = ("responses_create_params", "response")  # which other verifiers return beside the score
+_ECHOED = ("responses_create_params", "response")  # fields that other verifiers return besides the score
 _MAX_NAME = 256
 _MAX_TARGETS = 1000  # models make up names
 ONCE = http.Retry(max_retries=8, backoff_s=0.2, timeout_s=3600.0, total_timeout_s=7200.0, replay=False)
 
 
 class RemoteServer:
-    """One server: its routes as targets, its errors as ours. The connections are shared, so there is none to close."""
+    """The client of one server. It converts errors to those of this package. Its connections are shared."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -52,7 +52,7 @@ class RemoteServer:
         self._targets: dict[str, http.Target] = {}
 
     async def aclose(self) -> None:
-        """Part of every component's contract; nothing to do."""
+        """Nothing to close; part of the contract of a component."""
 
     async def _post(
         self,
@@ -62,7 +62,7 @@ class RemoteServer:
         policy: http.Retry,
         headers: Mapping[str, str] | None = None,
     ) -> http.Reply:
-        """A JSON body to a route. An error that names its boundary keeps it; any other is charged to `kind`."""
+        """Post JSON to a route. An error keeps the boundary that it names; any other becomes a `kind`."""
         rollout = context.current()
         if rollout is not None and rollout.seed is not None:
             headers = {**(headers or {}), context.SEED_HEADER: rollout.seed}
@@ -75,7 +75,7 @@ class RemoteServer:
         return reply
 
     async def _get(self, route: str, kind: type[RolloutError]) -> Any:
-        """The JSON of a route, or None if the server has no such thing. One that does not answer is a fault."""
+        """The JSON of a route, or None if the server has no such route. Raises `kind` if it does not answer."""
         try:
             reply = await http.shared().get(self._target(route), REPEATED)
             return orjson.loads(reply.body)
@@ -102,19 +102,19 @@ def _graft(header: str | None) -> None:
 
 
 def failure_of(error: CallError, kind: type[RolloutError]) -> RolloutError:
-    """The error with the boundary it names, else charged to `kind`. Its spans belong below what is open here."""
-    failure = wire.error_in(error.body) or _charged(error, kind)
+    """The error with the boundary it names, else a `kind`. Its spans are added below the open span."""
+    failure = wire.error_in(error.body) or _error_of_kind(error, kind)
     _graft(failure.spans)
     failure.spans = None
     return failure
 
 
-def _charged(error: CallError, kind: type[RolloutError]) -> RolloutError:
+def _error_of_kind(error: CallError, kind: type[RolloutError]) -> RolloutError:
     return ModelError(str(error), status=error.status) if kind is ModelError else kind(str(error))
 
 
 def decoded(reply: http.Reply, kind: type[RolloutError]) -> Json:
-    """The JSON object of an answer; anything else is the server's fault."""
+    """The JSON object of an answer. Raises `kind` for anything else."""
     try:
         data = orjson.loads(reply.body)
     except orjson.JSONDecodeError as error:
@@ -136,7 +136,7 @@ class HttpModel(RemoteServer):
         return answer
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The server's events as they come; from a server that answers whole, those of its answer."""
+        """The server's events as they arrive, or the events of a complete answer."""
         body = orjson.dumps({**seeded(request), "stream": True})
         try:
             reply = await http.shared().stream(self._target("/v1/responses"), body, self._policy)
@@ -155,12 +155,12 @@ class HttpModel(RemoteServer):
 
 
 class HttpResources(RemoteServer):
-    """An environment behind its routes. A session's handle is the cookie header that belongs to it."""
+    """An environment behind its routes. The handle of a session is its cookie header."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         super().__init__(url, token)
         self._about: Json | None = None
-        self._closes = True  # a foreign server may have no such route
+        self._closes = True  # whether it has `/close_session`
 
     async def _report(self) -> Json:
         if self._about is None:
@@ -169,7 +169,7 @@ class HttpResources(RemoteServer):
         return self._about
 
     async def open(self, task: Json) -> str:
-        """Start a session; none with a server that keeps none."""
+        """Start a session, if the server has sessions."""
         if (await self._report()).get("sessions") is False:
             return ""
         reply = await self._post("/seed_session", task, ToolError, ONCE)
@@ -177,8 +177,8 @@ class HttpResources(RemoteServer):
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one tool. A refusal (4xx) that names no boundary goes to the model as the tool's answer."""
-        taken = name in _ROUTES or (name in _TURNS and (await self._report()).get("turns"))
-        if taken or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
+        is_route = name in _ROUTES or (name in _TURNS and (await self._report()).get("turns"))
+        if is_route or name in ("", ".", "..") or "/" in name or len(name) > _MAX_NAME:
             return no_such_tool(name, [str(each.get("name")) for each in await self.tools()])
         try:
             reply = await self._post(f"/{quote(name, safe='')}", arguments, ToolError, ONCE, _cookie(session))
@@ -196,7 +196,7 @@ class HttpResources(RemoteServer):
         if not (await self._report()).get("turns"):
             return None
         reply = await self._post("/reset", task, ToolError, ONCE, _cookie(session))
-        if reply.body == b"null":  # it could take turns, and this environment takes none
+        if reply.body == b"null":  # the server supports turns, but this environment has none
             return None
         turn = decoded(reply, ToolError)
         read = addressed_reset if (await self._report()).get("players") else reset_fields
@@ -223,12 +223,16 @@ class HttpResources(RemoteServer):
             await self._post("/close_session", {}, ToolError, REPEATED, _cookie(session))
         except ToolError as error:
             cause = error.__cause__
-            if not isinstance(cause, CallError) or cause.status not in (404, 405, 422):  # 422: it closes another way
+            if not isinstance(cause, CallError) or cause.status not in (
+                404,
+                405,
+                422,
+            ):  # 422: its route expects another body
                 raise
             self._closes = False
 
     async def tools(self) -> list[Json]:
-        """The tools on offer; a server that does not say offers none by itself."""
+        """The tools of the server; none if it does not list them."""
         tools = await self._get("/tools", ToolError)
         return tools if isinstance(tools, list) else []
 
@@ -266,7 +270,7 @@ class HttpAgent(RemoteServer):
 
 
 def _valid(score: Json) -> Json:
-    """The score. One that its environment marks as invalid, as NeMo Gym's do when a judge failed, is a VerifyError."""
+    """The score. Raises a VerifyError if it is marked as invalid, as in NeMo Gym after a failed judge."""
     failure = score.get("failure_kind") or score.get("_ng_failure_class")
     if score.get("mask_sample") is True or score.get("_ng_failure_class"):
         reason = score.get("failure_reason") or score.get("_ng_failure_judge_error") or "it gives no reason"

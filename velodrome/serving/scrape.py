@@ -1,6 +1,6 @@
-"""`/metrics` of a program that is not a server: one small answer on loopback, from a thread of its own.
+"""`/metrics` of a program that is not a server: a small HTTP server on loopback, in a separate thread.
 
-The thread does not share the event loop, so a loop that is stuck can still be seen to be.
+The thread does not use the event loop, so it answers even if the loop is stuck.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_S = 0.1  # how often the thread checks whether it should end
 
 
 class ScrapeServer:
-    """Answers with what `render` returns, from now until it is closed. Port 0 takes a free one."""
+    """Answers with the result of `render` until it is closed. Port 0 means any free port."""
 
     def __init__(self, port: int, render: Callable[[], bytes]) -> None:
         try:
@@ -39,7 +39,7 @@ class ScrapeServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Free the port. An answer that is being sent is not waited for. Closing twice is fine."""
+        """Free the port, without waiting for answers in flight. It may be called twice."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -61,11 +61,11 @@ class _Handler(BaseHTTPRequestHandler):
     render: Callable[[], bytes]
 
     def do_GET(self) -> None:
-        """The metrics; at any other path, a line that says where they are."""
+        """Answer with the metrics; at any other path, with their path."""
         headers = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items())
-        refused = _CALLERS.refusal("GET", headers)
-        if refused is not None:
-            self._answer(refused.status, f"{refused.message}\n".encode())
+        refusal = _CALLERS.refusal("GET", headers)
+        if refusal is not None:
+            self._answer(refusal.status, f"{refusal.message}\n".encode())
         elif self.path.partition("?")[0] != PATH:
             self._answer(404, f"there is only {PATH} here\n".encode())
         else:

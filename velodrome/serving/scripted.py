@@ -1,8 +1,7 @@
-"""The scripted model behind HTTP, with faults that a well-behaved server could not have.
+"""The scripted model behind HTTP, with faults that a normal server cannot produce.
 
-A raw asyncio protocol: it can reset a connection, stop in the middle of a body or never answer, and it costs so
-little that it can be the other side of a benchmark. It speaks just enough HTTP/1.1 for that: keep-alive, a body
-with a length, JSON.
+It is a raw asyncio protocol: it can reset a connection, stop in the middle of a body or never answer, and it is cheap
+enough for benchmarks. It supports only a part of HTTP/1.1: keep-alive, bodies with a length, JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 
 class ScriptedServer:
-    """Hosts one scripted model while it is open; `url` is the base for `openai_base_url`. Port 0 takes a free one."""
+    """Hosts one scripted model while it is open; `url` is for `openai_base_url`. Port 0 means any free port."""
 
     def __init__(self, model: ScriptedModel, host: str = "127.0.0.1", port: int = 0) -> None:
         self.model = model
@@ -47,7 +46,7 @@ class ScriptedServer:
         return self
 
     async def wait(self) -> None:
-        """Until cancelled."""
+        """Wait until cancelled."""
         await asyncio.Event().wait()
 
     async def __aexit__(
@@ -67,7 +66,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class does not derive from it
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -80,10 +79,10 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        self._next()
+        self._start_next()
 
-    def _next(self) -> None:
-        """Start on the next whole request, unless one is being answered."""
+    def _start_next(self) -> None:
+        """Start on the next complete request, unless one is being answered."""
         if self._busy is not None and not self._busy.done():
             return
         end = self._received.find(b"\r\n\r\n")
@@ -92,7 +91,7 @@ class _Connection(asyncio.Protocol):
         head = bytes(self._received[:end]).lower()
         length = _length(head)
         if length is None or length > _LARGEST_BYTES:
-            self._send(_answer(413 if length else 400, b'{"error": {"message": "a body with a length is wanted"}}'))
+            self._send(_answer(413 if length else 400, b'{"error": {"message": "a body needs a Content-Length"}}'))
             self._transport.close()
             return
         if len(self._received) < end + 4 + length:
@@ -100,18 +99,18 @@ class _Connection(asyncio.Protocol):
         body = bytes(self._received[end + 4 : end + 4 + length])
         del self._received[: end + 4 + length]
         self._busy = asyncio.create_task(self._serve(head, body))
-        self._busy.add_done_callback(lambda task: self._next())
+        self._busy.add_done_callback(lambda task: self._start_next())
 
     async def _serve(self, head: bytes, body: bytes) -> None:
         line, *lines = head.split(b"\r\n")
         method, _, rest = line.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         headers = (each.partition(b":")[::2] for each in lines)
-        refused = self._server.callers.refusal(
+        refusal = self._server.callers.refusal(
             method.decode("latin-1").upper(), ((name, value.strip()) for name, value in headers)
         )
-        if refused is not None:
-            self._send(_answer(refused.status, orjson.dumps({"error": {"message": refused.message}})))
+        if refusal is not None:
+            self._send(_answer(refusal.status, orjson.dumps({"error": {"message": refusal.message}})))
             return
         if path == b"/v1/models":
             data = [{"id": self._model.name, "object": "model", "created": 0, "owned_by": "velodrome"}]
@@ -155,7 +154,7 @@ class _Connection(asyncio.Protocol):
             self._reset()
 
     def _reset(self) -> None:
-        """Not a polite end: without lingering, closing sends RST."""
+        """Reset the connection: without lingering, closing sends RST."""
         self._transport.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )

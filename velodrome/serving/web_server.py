@@ -1,8 +1,7 @@
-"""uvicorn, as every server here runs it: no signal handlers of its own, and a bound that uvicorn does not have.
+"""uvicorn without its signal handlers, and with a limit for the size of request heads.
 
-The head of a request must end. The body is bounded by `routes.read_json`, an idle connection by uvicorn's keep-alive.
-The head of an answer leaves together with its body: uvicorn writes one after the other, which would wake the caller
-twice.
+`routes.read_json` limits the body, and uvicorn's keep-alive limits idle connections. The head of an answer is sent
+together with its body: uvicorn writes them separately, which would wake the caller twice.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ KEEP_ALIVE_S = 75
 
 
 class WebServer(uvicorn.Server):
-    """One app behind sockets that its caller opened. It leaves the signals of the process alone."""
+    """Serves one app on sockets that the caller opened, without signal handlers."""
 
     def __init__(self, app: ASGIApp, *, drain_s: float, up: Callable[[WebServer], None] = lambda server: None) -> None:
         super().__init__(
@@ -58,18 +57,18 @@ class WebServer(uvicorn.Server):
 async def running(
     make: Callable[[], Awaitable[ASGIApp]], sockets: Sequence[socket.socket], *, drain_s: float
 ) -> AsyncIterator[None]:
-    """Serve an app on this loop while the block runs. The sockets and the app's own connections end with it."""
+    """Serve an app on this loop while the block runs. Then the sockets and the app's connections are closed."""
     up: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def serve() -> None:
-        async with Scope():  # in a task of its own: requests inherit it, and the block does not
+        async with Scope():  # in a separate task: requests inherit the scope, the block does not
             await WebServer(await make(), drain_s=drain_s, up=up.set_result).serve(list(sockets))
 
     serving: asyncio.Future[Any] = asyncio.ensure_future(serve())
     try:
         await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
-            await serving  # raises if making the app did
+            await serving  # raises the error of making the app
             raise ServerError("the server did not start; the log says why")
         yield
     finally:
@@ -80,33 +79,33 @@ async def running(
         await asyncio.wait({serving})
 
 
-class Corked:
-    """A transport that holds the head of an answer until the body comes, or until there is nothing else to do."""
+class CorkedTransport:
+    """A transport that holds the head of an answer until its body is written, or until the loop is idle."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held = b""
+        self._head = b""
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send, or hold if it is a head."""
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held + data)
+        """Send the data, or hold it if it is a head."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
         elif data.startswith(b"HTTP/"):
-            self._held = data
+            self._head = data
             self._loop.call_soon(self._release)
         else:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Send what is held, and close."""
+        """Send a held head, and close."""
         self._release()
         self._transport.close()
 
     def _release(self) -> None:
-        if self._held and not self._transport.is_closing():
+        if self._head and not self._transport.is_closing():
             self.write(b"")
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +113,7 @@ class Corked:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which alone takes a head of any size."""
+    """uvicorn's protocol with a limit for the size of a head."""
 
     max_head_bytes = 128 * 1024
 
@@ -123,7 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.transport = cast("asyncio.Transport", Corked(transport, self.loop))
+        self.transport = cast("asyncio.Transport", CorkedTransport(transport, self.loop))
 
     def on_message_begin(self) -> None:
         self._in_head = True

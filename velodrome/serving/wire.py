@@ -1,6 +1,6 @@
-"""What an error, a header and a body look like on the wire, for the app and the client alike.
+"""The wire format of errors, headers and bodies, for the app and the client.
 
-An error is JSON that names its boundary, so that the same part is blamed however many hops away.
+An error is JSON that names its boundary, so the same part is blamed over any number of hops.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from velodrome.settings import mask_text
 from velodrome.timing import spans
 from velodrome.timing.spans import Span
 
-VERIFY = "x-velodrome-verify"  # "no" on /run: leave the score out
+VERIFY = "x-velodrome-verify"  # "no" on /run: skip the score
 BRIEF = "x-velodrome-brief"  # on /verify: answer with the score alone
-SPANS = "x-velodrome-spans"  # on an answer: where the time went; on a request: wanted with an error, too
+SPANS = "x-velodrome-spans"  # on an answer: where the time went; on a request: errors should have it too
 MESSAGES = "/v1/messages"
 MCP = "/mcp"
 
@@ -41,13 +41,13 @@ _MESSAGES_KINDS = {
 _UNPROCESSABLE = 422
 _BAD_GATEWAY = 502
 _CLOCK_ERROR_S = 1e-5
-_LONGEST_HEADER = 64 * 1024  # in the body of an error there is more room than in a header
+_LONGEST_HEADER = 64 * 1024  # of spans in the body of an error, which may be longer than a header
 _LONGEST_PLACE = 500
-_HEADER_BYTES = 6 * 1024  # the usual client gives up an answer with a header beyond 8 KiB
+_HEADER_BYTES = 6 * 1024  # common clients refuse headers above 8 KiB
 
 
 def status_of(error: RolloutError) -> int:
-    """The HTTP status an error travels under: a model's own where it has one."""
+    """The HTTP status of an error: the status of the model if it has one."""
     if isinstance(error, ModelError) and error.status is not None and 400 <= error.status < 600:
         return error.status
     return _UNPROCESSABLE if isinstance(error, TaskError) else _BAD_GATEWAY
@@ -73,7 +73,7 @@ def error_body(error: RolloutError, secrets: Collection[str] = ()) -> bytes:
         fields["place"] = error.place
     try:
         return orjson.dumps({"error": fields}, default=str)
-    except TypeError:  # half a character of two in a text: "?" in its place
+    except TypeError:  # a lone surrogate in a text: "?" in its place
         text = json.dumps({"error": fields}, default=str, ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
@@ -86,12 +86,12 @@ def plain_error(
 
 
 def is_messages(path: str) -> bool:
-    """Whether a path is of Anthropic's API, whose errors have another shape."""
+    """Whether a path belongs to Anthropic's API, whose errors have another shape."""
     return path == MESSAGES or path.startswith(f"{MESSAGES}/")
 
 
 def messages_error(body: Json, status: int) -> Json:
-    """The same error in Anthropic's shape: its kinds go by the status."""
+    """The error in Anthropic's shape. Its type follows from the status."""
     kind = _MESSAGES_KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
     fields = {name: value for name, value in body["error"].items() if value is not None}
     if isinstance(fields.get("code"), str):
@@ -100,7 +100,7 @@ def messages_error(body: Json, status: int) -> Json:
 
 
 def error_in(body: bytes) -> RolloutError | None:
-    """The error that a body carries, with its boundary; None if the error is not ours."""
+    """The error in a body, with its boundary; None if it is not an error of this package."""
     try:
         fields = orjson.loads(body)["error"]
         kind = _KINDS[fields["type"]]
@@ -125,29 +125,29 @@ def error_in(body: bytes) -> RolloutError | None:
 
 
 def spans_header(tree: Span) -> str:
-    """A tree of spans as one header line: whose process it was, when on this machine's clock, and the tree."""
+    """A tree of spans as a header: host, process, start on the clock of this machine, and the tree."""
     shape = spans.as_node(tree, tree.start)
     head: Json = {"host": host(), "pid": os.getpid(), "at_us": round(tree.start * 1e6), "tree": shape}
     encoded = orjson.dumps(head)
-    for smaller in (spans.folded, _counted):
+    for smaller in (spans.folded, _top_level):
         if len(encoded) <= _HEADER_BYTES:
             break
         head["tree"] = shape = smaller(shape)
         encoded = orjson.dumps(head)
-    return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models make up names
+    return encoded.decode() if encoded.isascii() else json.dumps(head)  # a header is ASCII; models may invent any name
 
 
-def _counted(tree: spans.Node) -> spans.Node:
-    """The first spans below the root alone, with the counts of all that was in them."""
+def _top_level(tree: spans.Node) -> spans.Node:
+    """The spans directly below the root, with the counts of everything below them."""
     children = [[*child[:3], spans.all_counts(child), []] for child in tree[4][:20]]
     return [*tree[:4], [*children, *spans.together(tree[4][20:])]]
 
 
 def graft(header: str, parent: Span) -> None:
-    """Hang the spans of a header below an open span.
+    """Add the spans of a header below an open span.
 
-    On one machine they keep their times. The clock of another machine is not comparable, so its spans are centred in
-    the open span.
+    Spans from this machine keep their times. The clock of another machine is not comparable, so its spans are centred
+    in the open span.
     """
     try:
         head = orjson.loads(header)
@@ -158,17 +158,17 @@ def graft(header: str, parent: Span) -> None:
         pid = head["pid"]
         if len(header) > _LONGEST_HEADER or not isinstance(pid, int) or not 0 <= pid < 1 << 32:
             return
-        there = spans.from_node(head["tree"], start, parent.clock)
-        there.counts = {**(there.counts or {}), "pid": pid}
+        child = spans.from_node(head["tree"], start, parent.clock)
+        child.counts = {**(child.counts or {}), "pid": pid}
     except (orjson.JSONDecodeError, TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
-        return  # not a header of ours
-    parent.adopt(there)
+        return  # not a header of this package
+    parent.adopt(child)
 
 
 @cache
 def host() -> str:
-    """The boot id: equal for processes that read the same monotonic clock."""
+    """The boot id: equal for processes with the same monotonic clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
-        return uuid.uuid4().hex  # not known: shared with no other process
+        return uuid.uuid4().hex  # unknown: equal to no other process
