@@ -58,7 +58,11 @@ def ends(error: BaseException | int) -> Callable[[Sequence[str]], int]:
         (ServerError("gone"), 1, "velo: gone\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 0, ""),
-        (ZeroDivisionError("by 0"), 1, "velo: a fault of its own: ZeroDivisionError: by 0; -v shows where\n"),
+        (
+            ZeroDivisionError("by 0"),
+            1,
+            "velo: internal error: ZeroDivisionError: by 0; run with -v for the traceback\n",
+        ),
     ],
 )
 def test_every_way_to_end_has_an_exit_code_and_a_traceback_only_of_a_fault_of_ours_with_v(
@@ -70,9 +74,9 @@ def test_every_way_to_end_has_an_exit_code_and_a_traceback_only_of_a_fault_of_ou
 ):
     monkeypatch.setitem(cli.VERBS, "probe", cli.VerbEntry("cli.probe", ""))
     monkeypatch.setitem(sys.modules, "velodrome.cli.probe", SimpleNamespace(run=ends(end)))
-    assert cli.guarded("probe", [], verbose=False) == code
+    assert cli.run_verb("probe", [], verbose=False) == code
     assert capfd.readouterr().err == said
-    assert cli.guarded("probe", [], verbose=True) == code
+    assert cli.run_verb("probe", [], verbose=True) == code
     assert ('File "' in capfd.readouterr().err) == isinstance(end, ZeroDivisionError)
 
 
@@ -181,7 +185,7 @@ def test_sigterm_leaves_no_half_file_of_a_verb_that_writes_one(tmp_path: Path):
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-from velodrome.cli.main import VERBS, VerbEntry, guarded
+from velodrome.cli.main import VERBS, VerbEntry, run_verb
 from velodrome.records.outfile import OutFile
 
 def run(words):
@@ -191,7 +195,7 @@ def run(words):
 
 VERBS["half"] = VerbEntry("cli.half", "")
 sys.modules["velodrome.cli.half"] = SimpleNamespace(run=run)
-sys.exit(guarded("half", [], False))
+sys.exit(run_verb("half", [], False))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (143, b"", [])

@@ -144,7 +144,7 @@ def hold(workplace: Any, name: str, change: Callable[[Path], None], seed: int) -
     ended = disturbed(workplace, command, lambda place: change(place / name), random.Random(seed))
 
     assert "Traceback" not in ended.stderr
-    assert "fault of its own" not in ended.stderr
+    assert "internal error" not in ended.stderr
     requested, kept, failed, left, named = ended.account
     assert (requested, named) == (TASKS, output)
     assert requested == kept + failed + left

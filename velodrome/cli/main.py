@@ -1,7 +1,7 @@
-"""`velo <verb>` and the `ng_*` names: pick the verb, and turn how it ended into an exit code.
+"""`velo <verb>` and the `ng_*` names: run the verb, and turn its result or error into an exit code.
 
-A mistake of the user's is one line each and exit code 2. A fault of ours is one line too, and its traceback with
-`-v`.
+A mistake in the input is one line and exit code 2. An internal error is also one line, with a traceback if `-v` is
+given.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ GROUPS = {
     },
 }
 VERBS = {verb: entry for verbs in GROUPS.values() for verb, entry in verbs.items() if entry.is_there()}
-leave_at_once = False  # set when something would keep the process from ending
+leave_at_once = False  # set if a thread or a library would keep the process alive
 
 
 def usage() -> str:
@@ -97,7 +97,7 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code is 1 if stdout did not take all of its result."""
+    """Run one verb; the exit code is 1 if its result could not be written to stdout."""
     mend_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     verbose = "-v" in words or "--verbose" in words
@@ -110,40 +110,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             print(version("velodrome"))
         else:
-            return exit_code_after_flush(guarded(words[0], words[1:], verbose))
+            return exit_code_after_flush(run_verb(words[0], words[1:], verbose))
         return exit_code_after_flush(0)
     except BrokenPipeError:
         return _stdout_closed()
 
 
-def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
-    """Run a verb; every way it can end becomes an exit code."""
+def run_verb(verb: str, arguments: Sequence[str], verbose: bool) -> int:
+    """Run a verb and return its exit code, whether it succeeds or fails."""
     if verbose:
         import logging
 
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-    module: Any = None
+    declared: Any = None
     try:
-        if verb.startswith("ng_"):
-            from velodrome.cli.nemo_gym import opened
-
-            verb, *rest = opened(verb, rest)
-        if verb not in VERBS:
-            from velodrome.settings.names import hint
-
-            raise InputError(f"no verb {verb!r:.40}{hint(verb, VERBS) or '; see velo --help'}")
-        module = import_module(f"velodrome.{VERBS[verb].module}")
-        if hasattr(module, "VERB") and ("-h" in rest or "--help" in rest):
-            print(module.VERB.help(help_width()))
-            return 0
-        with within_page(), ended_by_sigterm():
-            code: int = exit_code_after_flush(module.run(rest))
-        if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
-            sys.stderr.flush()
-            os._exit(code)
-        return code
-    except VelodromeError as error:
+        module, arguments = _load(verb, arguments)
         declared = getattr(module, "VERB", None)
+        return _run(module, arguments)
+    except VelodromeError as error:
         _print_error(str(error) if declared is None else declared.as_typed(str(error)))
         if verbose and error.__cause__ is not None:
             _trace(error.__cause__)
@@ -153,14 +137,40 @@ def guarded(verb: str, rest: Sequence[str], verbose: bool) -> int:
     except BrokenPipeError:
         return _stdout_closed()
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        _print_error(f"a fault of its own: {describe(error)}; -v shows where")
+        _print_error(f"internal error: {describe(error)}; run with -v for the traceback")
         if verbose:
             _trace(error)
         return 1
 
 
+def _load(verb: str, arguments: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """The module of a verb, and its arguments; a name of NeMo Gym's is translated first."""
+    if verb.startswith("ng_"):
+        from velodrome.cli.nemo_gym import opened
+
+        verb, *arguments = opened(verb, arguments)
+    if verb not in VERBS:
+        from velodrome.settings.names import hint
+
+        raise InputError(f"unknown verb {verb!r:.40}{hint(verb, VERBS) or '; see velo --help'}")
+    return import_module(f"velodrome.{VERBS[verb].module}"), arguments
+
+
+def _run(module: Any, arguments: Sequence[str]) -> int:
+    """Run the verb of a module, or print its help."""
+    if hasattr(module, "VERB") and ("-h" in arguments or "--help" in arguments):
+        print(module.VERB.help(help_width()))
+        return 0
+    with within_page(), ended_by_sigterm():
+        code: int = exit_code_after_flush(module.run(arguments))
+    if import_module("velodrome.cli.main").leave_at_once:  # by name: this file may be running as __main__
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, for a verb that does nothing special: it cleans up as after Ctrl-C."""
+    """SIGTERM, for a verb without its own handler: it cleans up as after Ctrl-C."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The rules for a process that had no time left: the collector's own, a server's, or one that computes the model."""
+"""The rules for a process that was fully busy: the collector, a server, or a process that computes the model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DEFERRED = advise("leave verification for later and score the file with velo ve
 
 
 def computing_model(case: Case) -> Explanation | None:
-    """A model that computes in this process, or on this machine, shares its cores among all calls.
+    """Explain a model that computes on this machine, so that all calls share its cores.
 
-    Or one in this process that never lets go of the event loop, however little CPU a busy machine gives it.
+    This includes a model in this process that blocks the event loop, even if a busy machine gives it little CPU.
     """
     seen = case.observed
     busy = seen.cpu_s is not None and seen.own_s * seen.tried_per_s >= BUSY and seen.own_s >= _HEAVY_S
@@ -35,7 +35,7 @@ def computing_model(case: Case) -> Explanation | None:
 
 
 def busy_interpreter(case: Case) -> Explanation | None:
-    """The collector's own process: by what took most of its time."""
+    """Explain a busy collector process by what used most of its time."""
     use = case.interpreter
     if use is None:
         return None
@@ -45,51 +45,53 @@ def busy_interpreter(case: Case) -> Explanation | None:
         return _held_loop(case, use)
     if use.kind == "cpu":
         return _busy_threads(case, use)
-    first = f"the collector itself needs {ms(case.prediction.own_s)} of CPU per rollout"
-    more = 2 * case.observed.workers
-    advice = advise(f"run rollouts in {more} worker processes, if there are idle cores", f"+num_workers={more}")
-    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], [advice], "other")
+    evidence = f"the collector itself needs {ms(case.prediction.own_s)} of CPU per rollout"
+    worker_count = 2 * case.observed.workers
+    advice = advise(
+        f"run rollouts in {worker_count} worker processes, if there are idle cores", f"+num_workers={worker_count}"
+    )
+    return Explanation("event_loop", "the event loop", [evidence, *_loop(case, use)], [advice], "other")
 
 
 def _slow_disk(case: Case, *, reads: bool) -> Explanation:
     seen = case.observed
     if reads:
-        in_all = percent(min(seen.read_s * seen.tried_per_s, 1.0))
-        read = f"reading a task took {ms(seen.read_s)}, {in_all} of the time in all"
+        share = percent(min(seen.read_s * seen.tried_per_s, 1.0))
+        text = f"reading a task took {ms(seen.read_s)}, {share} of the time in all"
         change = "copy the input to a disk of this machine first, with fewer bytes in a task if it is large"
         advice = advise(change, "+input_jsonl_fpath=<a faster disk>/tasks.jsonl")
-        return Explanation("slow_input", "reading the tasks", [read, "nothing else runs meanwhile"], [advice])
-    in_all = percent(min(seen.write_s * seen.per_s, 1.0))
+        return Explanation("slow_input", "reading the tasks", [text, "nothing else runs meanwhile"], [advice])
+    share = percent(min(seen.write_s * seen.per_s, 1.0))
     change = "write to a faster disk, one of this machine, and copy the file afterwards"
     advice = advise(change, "+output_jsonl_fpath=<a faster disk>/rollouts.jsonl")
-    evidence = [f"writing a line took {ms(seen.write_s)}, {in_all} of the time in all"]
+    evidence = [f"writing a line took {ms(seen.write_s)}, {share} of the time in all"]
     return Explanation("disk", "the disk", evidence, [advice], "write")
 
 
 def _held_loop(case: Case, use: Use) -> Explanation:
-    """Code that is async and does not await."""
-    burns = case.observed.held_burns
-    doing = "it computes without await" if burns else "it waits without await"
+    """Explain an async function that blocks the event loop."""
+    computes = case.observed.held_burns
+    doing = "it computes without await" if computes else "it waits without await"
     if case.observed.cpu_s is None:
         doing = "whether it computes or waits meanwhile is not known"
-    first = f"{code(use.name)} is async and kept the event loop for {ms(use.seconds)} per rollout: {doing}"
-    moved = advise(f"write {code(use.name)} as def, not async def: then it runs in a thread")
-    advice = [moved] if use.name != "verify" else [_DEFERRED] if burns else [_DEFERRED, moved]
-    return Explanation("event_loop", "the event loop", [first, *_loop(case, use)], advice, use.name)
+    evidence = f"{code(use.name)} is async and kept the event loop for {ms(use.seconds)} per rollout: {doing}"
+    to_thread = advise(f"write {code(use.name)} as def, not async def: then it runs in a thread")
+    advice = [to_thread] if use.name != "verify" else [_DEFERRED] if computes else [_DEFERRED, to_thread]
+    return Explanation("event_loop", "the event loop", [evidence, *_loop(case, use)], advice, use.name)
 
 
 def _busy_threads(case: Case, use: Use) -> Explanation:
-    """Code in threads, which share one interpreter."""
+    """Explain busy threads, which share one interpreter."""
     block = case.blocks.environment
     change = f"run the code of {block.name} in processes of their own, if there are idle cores"
     workers = advise(change, block.override("executor", "process"))
     advice = [_DEFERRED, workers] if use.name == "verify" else [workers]
-    burned = f"burned {ms(use.seconds)} of CPU per rollout in a thread, and threads share one interpreter"
-    return _burning(use.name, [f"{code(use.name)} {burned}", *_loop(case, use)], advice)
+    text = f"burned {ms(use.seconds)} of CPU per rollout in a thread, and threads share one interpreter"
+    return _burning(use.name, [f"{code(use.name)} {text}", *_loop(case, use)], advice)
 
 
 def _loop(case: Case, use: Use) -> list[str]:
-    """What became of the event loop."""
+    """Evidence of how busy the event loop was."""
     seen = case.observed
     if use.kind == "held" and not seen.held_burns:
         held = sum(seconds for (kind, _), seconds in case.uses.items() if kind == "held")
@@ -101,49 +103,53 @@ def _loop(case: Case, use: Use) -> list[str]:
 
 
 def _burning(name: str, evidence: list[str], advice: list[Json]) -> Explanation:
-    """Of verify or of a tool that burns CPU."""
+    """The explanation for verify or a tool that burns CPU."""
     if name == "verify":
         return Explanation("verify_cpu", "verification CPU", evidence, advice, "verify")
     return Explanation("tool", code(name), evidence, advice, name)
 
 
 def busy_server(case: Case) -> Explanation | None:
-    """A server whose process has no time left, because of the user's code or in all."""
+    """Explain a server whose processes were fully busy, with the user's code or in total."""
     seen = case.observed
-    where = max(sorted({place for place, _ in seen.cpu} - {HERE}), key=seen.busy, default=HERE)
-    if where != HERE and seen.busy(where) >= _CODE_BUSY:
-        return _busy_server_code(case, where)
+    server = max(sorted({place for place, _ in seen.cpu} - {HERE}), key=seen.busy, default=HERE)
+    if server != HERE and seen.busy(server) >= _CODE_BUSY:
+        return _busy_server_code(case, server)
     names = [name for name in sorted(seen.shares) if case.block(name).implementation != "local_model"]
-    where = max(names, key=lambda name: seen.shares[name], default=HERE)
-    if seen.shares.get(where, 0.0) < _SERVER_BUSY:
+    server = max(names, key=lambda name: seen.shares[name], default=HERE)
+    if seen.shares.get(server, 0.0) < _SERVER_BUSY:
         return None
-    processes = seen.processes.get(where, 1)
-    needed = f"needed {seen.shares[where]:.0%} of a core"
-    first = f"the process of {where} {needed}, and one process runs one thing at a time"
+    processes = seen.processes.get(server, 1)
+    share = f"needed {seen.shares[server]:.0%} of a core"
+    text = f"the process of {server} {share}, and one process runs one thing at a time"
     if processes > 1:
-        first = f"each of the {processes} processes of {where} {needed}, and runs one thing at a time"
-    return Explanation("server", f"the server {where}", [first, time_spent(seen)], [_more_processes(case, where)])
+        text = f"each of the {processes} processes of {server} {share}, and runs one thing at a time"
+    return Explanation("server", f"the server {server}", [text, time_spent(seen)], [_more_processes(case, server)])
 
 
-def _busy_server_code(case: Case, where: str) -> Explanation:
-    """Its processes have one interpreter each, too."""
+def _busy_server_code(case: Case, server: str) -> Explanation:
+    """Explain a server that was busy with the user's code: each of its processes has one interpreter."""
     seen = case.observed
-    used = {("burned", name): seconds for (place, name), seconds in seen.cpu.items() if place == where}
-    used |= {("held", name): seconds for (place, name), seconds in seen.held.items() if place == where}
-    did, name = max(used, key=lambda each: used[each])
-    processes = seen.processes.get(where, 1)
-    what = f"burned {ms(used[did, name])} of CPU" if did == "burned" else f"kept the loop for {ms(used[did, name])}"
+    seconds_of = {("burned", name): seconds for (place, name), seconds in seen.cpu.items() if place == server}
+    seconds_of |= {("held", name): seconds for (place, name), seconds in seen.held.items() if place == server}
+    kind, name = max(seconds_of, key=lambda each: seconds_of[each])
+    processes = seen.processes.get(server, 1)
+    text = (
+        f"burned {ms(seconds_of[kind, name])} of CPU"
+        if kind == "burned"
+        else f"kept the loop for {ms(seconds_of[kind, name])}"
+    )
     count = "its process was" if processes == 1 else f"its {processes} processes were"
     evidence = [
-        f"{code(name)} {what} per rollout in the server {where}",
-        f"{count} busy {percent(min(seen.busy(where), 1.0))} of the time with it",
+        f"{code(name)} {text} per rollout in the server {server}",
+        f"{count} busy {percent(min(seen.busy(server), 1.0))} of the time with it",
     ]
-    if did == "held":
-        return Explanation("server", f"the server {where}", evidence, [_more_processes(case, where)], name)
-    return _burning(name, evidence, [_more_processes(case, where)])
+    if kind == "held":
+        return Explanation("server", f"the server {server}", evidence, [_more_processes(case, server)], name)
+    return _burning(name, evidence, [_more_processes(case, server)])
 
 
-def _more_processes(case: Case, where: str) -> Json:
-    processes = 2 * case.observed.processes.get(where, 1)
-    override = case.block(where).override("num_workers", processes)
-    return advise(f"run {where} in {processes} processes, if there are idle cores", override)
+def _more_processes(case: Case, server: str) -> Json:
+    processes = 2 * case.observed.processes.get(server, 1)
+    override = case.block(server).override("num_workers", processes)
+    return advise(f"run {server} in {processes} processes, if there are idle cores", override)

@@ -1,4 +1,4 @@
-"""How long the calls of tools, of the judge and of model endpoints took, read from the span trees of rollouts."""
+"""The times of calls of tools, the judge and model endpoints, from the span trees of rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDPOINT = "endpoint:"
 _OTHER_TOOLS = "tool:(others)"
 _LONGEST_US = LONGEST_S * 1e6
 _MOST_NODES = 10_000  # of one tree; what the collector writes has 200
-_CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # below these there is no tool and no judge
+_CLOSED = frozenset(("model", "queue", "connection", "backoff", "session"))  # spans without tools and judge below them
 
 
 class CallTimes:
@@ -63,11 +63,11 @@ class TreeCalls:
         self._endpoints: dict[str, CallTimes] = {}
 
     def add(self, tree: list[Any]) -> None:
-        """Count the calls of one tree, which is left out from a mistake on."""
+        """Count the calls of one tree. After invalid data, the rest of it is left out."""
         todo: list[Any] = []
         try:
             todo += tree
-            for node in todo:  # which grows meanwhile
+            for node in todo:  # grows during the loop
                 name = node[0]
                 below = node[4]
                 if name in _CLOSED:
@@ -91,16 +91,16 @@ class TreeCalls:
         return self._tools.setdefault(name, CallTimes())
 
     def _add_endpoints(self, nodes: list[Any]) -> None:
-        """Count the calls of endpoints in what a model call has below it."""
+        """Count the calls of endpoints below a model call."""
         todo = list(nodes)
-        for node in todo:  # which grows meanwhile
+        for node in todo:  # grows during the loop
             name, below = node[0], node[4]
             if name[:9] == ENDPOINT:
-                known = self._endpoints.get(name)
-                if known is None and len(self._endpoints) < _MOST_TOOLS:
-                    known = self._endpoints[name] = CallTimes()
-                if known is not None:
-                    known.add(node[2] - sum(waits_below(name, below).values()), node[3])
+                calls = self._endpoints.get(name)
+                if calls is None and len(self._endpoints) < _MOST_TOOLS:
+                    calls = self._endpoints[name] = CallTimes()
+                if calls is not None:
+                    calls.add(node[2] - sum(waits_below(name, below).values()), node[3])
             elif below and len(todo) < _MOST_NODES:
                 todo += below
 
@@ -118,5 +118,5 @@ class TreeCalls:
         ]
 
     def tools(self) -> list[tuple[str, CallTimes]]:
-        """By their time, the longest first."""
+        """The tools, those with the most time first."""
         return sorted(self._tools.items(), key=lambda each: -each[1].times.sum)

@@ -1,13 +1,13 @@
-"""Whether something gets slower when more is asked of it at once: how long calls took, by how many others ran.
+"""Whether a server gets slower under load: the times of calls, by the number of other calls in flight.
 
 At the start of a run, at its end, and wherever its load varies, some calls meet few others and some meet many. A server
 with a queue delays the calls that arrive when many are there; a server that shares its strength slows all of them down.
 So the logarithm of a call's time is fitted twice, to the load at its arrival and to the mean load while it ran.
-`growth` is the slope: 0 not at all, 1 in proportion. The fit allows for the place of a call in its rollout and for its
-tokens, because the last calls of a run meet few others and may be longer or shorter than the rest.
+`growth` is the slope: 0 is no effect, 1 is in proportion. The fit allows for the place of a call in its rollout and for
+its tokens, because the last calls of a run meet few others and may be longer or shorter than the rest.
 
-A provider that allows so many calls a second refuses more of them (429) when more are asked. One that refuses some at
-any load does not. So busy and quiet moments are compared.
+A provider with a limit of calls per second refuses more of them (429) under load. Others refuse some calls at any load.
+To tell them apart, busy and quiet moments are compared.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from velodrome.records.row_times import PARTS
 Array = NDArray[Any]
 
 _LOW, _HIGH = 0.6, 0.85  # shares of the highest load
-_TELLING = 0.2  # of a call's time at a low load
+_TELLING = 0.2  # of a call's time, at a low load
 _FEW = 4  # calls that a comparison needs on either side
 _SATURATED = 0.5  # a growth
 _FREE = 0.25
 _MOSTLY = 0.5  # of the highest load: a short peak did not bound the run
-_EVEN = 1.25  # times the quickest calls: what takes no longer has not been slowed down
-_MOST_CALLS = 0.95  # take no longer than is reported
+_EVEN = 1.25  # times the quickest calls: shorter calls were not slowed down
+_MOST_CALLS = 0.95  # quantile: the longest reported time
 _SURE = 2.0  # standard errors
-_LARGEST = 1.3  # times the doubt: what is called slower is the larger of two fits
+_LARGEST = 1.3  # times the doubt, because the larger of two fits is used
 _QUICK = 8  # calls, or a quarter of those at once: at the end of a run no more meet a low load
 
 # Of refused calls.
 _TRIES = (4, 8, 16)  # in a moment, on average: limits differ in how many they let through at once
 _FOLLOWS = 4.0  # standard errors
-_FEW_REFUSED = 10  # tell nothing
+_FEW_REFUSED = 10  # too few to know
 _STRETCHES = 3.0  # times the variance of chance
 _BACKOFF = PARTS.index("backoff")
 
@@ -54,7 +54,7 @@ class TimedCall(NamedTuple):
 
 
 class LoadEffect(NamedTuple):
-    """What the load does. `growth` is None when the load did not vary enough to tell."""
+    """The effect of the load. `growth` is None if the load did not vary enough."""
 
     growth: float | None
     doubt: float  # by how much the growth may be off
@@ -66,26 +66,26 @@ class LoadEffect(NamedTuple):
 
     @property
     def saturated(self) -> bool | None:
-        """Whether no more calls are answered when more are made; None if that is not known."""
+        """Whether more calls at once do not lead to more answers; None if that is not known."""
         if self.growth is None:
             return None
         if self.growth >= _SATURATED and self.growth - _LARGEST * self.doubt > _FREE / 2:
             return True if self.usual >= _MOSTLY * self.at_once else None
-        # nothing is quicker under load: a fall is of long calls that were left at the end, and tells nothing
+        # nothing is quicker under load: a negative growth comes from long calls at the end
         return False if abs(self.growth) < _FREE and self.growth + self.doubt < _SATURATED else None
 
     @property
     def slows(self) -> float:
-        """The growth that counts: a small one, or one whose interval holds 0, may be chance."""
+        """The growth, or 0 if it may be chance: if it is small, or its interval includes 0."""
         if self.growth is None or self.growth < max(_FREE, _LARGEST * self.doubt) or self.high_s <= _EVEN * self.low_s:
             return 0.0
         return self.growth
 
 
 def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> LoadEffect | None:
-    """Compare calls under low and high load, of one window that holds all, or of one of the first and one of the last.
+    """Compare calls under low and high load, from one window of all calls, or from a first and a last window.
 
-    Answers were read up to `late_s` late: a difference no larger than that is not the server's.
+    Answers were read up to `late_s` late, so a difference up to that is ignored.
     """
     edges = ("start", "end") if len(windows) > 1 else ("",)
     loads = [_Load(calls, edge) for calls, edge in zip(windows, edges, strict=True) if calls]
@@ -97,19 +97,24 @@ def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> 
     per_s = float(sum(answers for _, answers in high) / seconds) if seconds > 0 else 0.0
     at_once = int(max(load.most for load in loads))
     usual = sum(load.usual for load in loads) / max(sum(load.lasted for load in loads), 1e-9)
-    took = np.array([call.end - call.start for call in calls])
-    median = float(np.median(took))
+    durations = np.array([call.end - call.start for call in calls])
+    median = float(np.median(durations))
     alike = _alike(calls)
-    arrival, running = (np.concatenate([getattr(load, of) for load in loads]) for of in ("at_arrival", "while_running"))
+    arrival, running = (
+        np.concatenate([getattr(load, field) for load in loads]) for field in ("at_arrival", "while_running")
+    )
     is_low = np.concatenate([load.was_low for load in loads])
-    waiting, sharing = _fit(arrival, arrival <= _LOW * at_once, took, alike), _fit(running, is_low, took, alike)
+    waiting, sharing = (
+        _fit(arrival, arrival <= _LOW * at_once, durations, alike),
+        _fit(running, is_low, durations, alike),
+    )
     fit = sharing
     if waiting is not None and waiting.growth >= _FREE and (sharing is None or waiting.growth > sharing.growth):
-        fit = waiting  # a queue; calls that all came at once, and shared what there was, would not show one
+        fit = waiting  # a queue: calls that arrived together would not show it
     if fit is None:
-        return LoadEffect(None, 0.0, at_once, usual, float(took.min()), median, per_s)
-    longest_s = float(np.quantile(took, _MOST_CALLS))
-    low_s, high_s = (min(max(each, float(took.min())), longest_s) for each in (fit.low_s, fit.high_s))
+        return LoadEffect(None, 0.0, at_once, usual, float(durations.min()), median, per_s)
+    longest_s = float(np.quantile(durations, _MOST_CALLS))
+    low_s, high_s = (min(max(each, float(durations.min())), longest_s) for each in (fit.low_s, fit.high_s))
     times = np.sort(fit.times)
     quick_s = times[max(min(_QUICK, at_once // 4, len(times) // 8), 1) - 1]
     if np.median(times) <= _EVEN * quick_s or (fit.growth > 0 and high_s - low_s <= late_s):
@@ -118,7 +123,7 @@ def load_effect(windows: Sequence[Sequence[TimedCall]], late_s: float = 0.0) -> 
 
 
 class _Load:
-    """How many calls were in flight, at any time, and what each call met.
+    """The number of calls in flight over time, and the load of each call.
 
     Calls in flight at the end of the first window, or at the start of the last, are missing from it. So from the start
     on the load is taken to stay at its highest so far, and before the end to have been at the highest that followed.
@@ -143,21 +148,21 @@ class _Load:
         self.was_low: Array = self._mean(levels <= _LOW * self.most, starts, ends) > _TELLING
 
     def _mean(self, levels: Array, starts: Array, ends: Array) -> Array:
-        """The mean of something that changes with the load, over the time of each call."""
+        """The mean of `levels` over the time of each call."""
         area = np.concatenate([[0.0], np.cumsum(levels[:-1] * np.diff(self.times))])
         within = np.interp(ends, self.times, area) - np.interp(starts, self.times, area)
         mean: Array = within / np.maximum(ends - starts, 1e-9)
         return mean
 
     def high(self) -> tuple[float, int]:
-        """From when the load first was high to when it last was: how long, and how many answers came."""
+        """The time from the first to the last high load, and the number of answers in it."""
         high = np.flatnonzero(self.levels >= _LOW * self.most)
         begin, end = self.times[high[0]], self.times[min(high[-1] + 1, len(self.times) - 1)]
         return float(end - begin), sum(bool(begin < call.end <= end) for call in self.calls)
 
 
 def _alike(calls: Sequence[TimedCall]) -> Array:
-    """What the time of a call may depend on besides the load: a column for each turn, and one for its tokens."""
+    """Other factors of a call's time: a column for each turn, and one for its tokens."""
     turns = sorted({call.turn for call in calls})
     columns = [[float(call.turn == turn) for call in calls] for turn in turns]
     if all(call.tokens > 0 for call in calls) and len({call.tokens for call in calls}) > len(turns):
@@ -170,49 +175,49 @@ class _Fit(NamedTuple):
     doubt: float
     low_s: float
     high_s: float
-    times: Array  # of calls, as long as a usual one would have taken instead
+    times: Array  # of calls, corrected to a usual call
 
 
 def _fit(load: Array, is_low: Array, took: Array, alike: Array) -> _Fit | None:
-    """Least squares of log(time) = growth x log(load) + what the call is like."""
+    """Least squares of log(time) = growth x log(load) + other factors of the call."""
     is_high = load >= _HIGH * load.max()
-    few, many = np.sort(load[is_low]), load[is_high]
-    if len(few) < _FEW or len(many) < _FEW:
+    low_loads, high_loads = np.sort(load[is_low]), load[is_high]
+    if len(low_loads) < _FEW or len(high_loads) < _FEW:
         return None
     x, y = np.log(np.maximum(load, 1.0)), np.log(np.maximum(took, 1e-9))
-    own, time = (each - alike @ np.linalg.lstsq(alike, each, rcond=None)[0] for each in (x, y))
-    squares = float(own @ own)
+    load_rest, time_rest = (each - alike @ np.linalg.lstsq(alike, each, rcond=None)[0] for each in (x, y))
+    squares = float(load_rest @ load_rest)
     if squares <= 1e-9 * len(x):
         return None
-    growth = float(own @ time) / squares
-    left = time - growth * own
-    error = sqrt(float(left @ left) / max(len(x) - alike.shape[1] - 1, 1) / squares)
-    times = np.exp(time - time.mean() + y.mean() + growth * (x - own - x.mean()))
-    low, high = (float(np.log(each).mean()) for each in (few[:_FEW], many))
+    growth = float(load_rest @ time_rest) / squares
+    residual = time_rest - growth * load_rest
+    error = sqrt(float(residual @ residual) / max(len(x) - alike.shape[1] - 1, 1) / squares)
+    times = np.exp(time_rest - time_rest.mean() + y.mean() + growth * (x - load_rest - x.mean()))
+    low, high = (float(np.log(each).mean()) for each in (low_loads[:_FEW], high_loads))
     high_s = exp(float(np.log(times[is_high]).mean()))
     low_s = high_s * exp(growth * min(low - high, log(_LOW)))
     return _Fit(growth, _SURE * error, low_s, high_s, times)
 
 
 class RefusedCalls(NamedTuple):
-    """The 429s of a sample: in all, per rollout, as a share of all calls, and the share of the back-off they caused."""
+    """The 429s of a sample: the number, per rollout, as a share of calls, and their share of the back-off."""
 
     number: int
     per_rollout: float
     share: float
     of_backoff: float
-    follow_load: bool | None  # None: not known, since they were few, or came in stretches
+    follow_load: bool | None  # None: not known, because they were few or clustered
 
 
 def refused_calls(windows: Sequence[Sequence[TimedAttempt]], sample: Sequence[TimedAttempt]) -> RefusedCalls:
-    """`windows` are the windows of a sample; all tries are known only in the last one, after its first end."""
+    """The refused calls of a sample. Only its last window, after the first end in it, has all tries."""
     times = [each.attempt.times for each in sample]
     number, calls = sum(each.rate_limited for each in times), sum(each.model_calls + each.retries for each in times)
     backoff = [(each.attempt.times.parts[_BACKOFF], _limited(each)) for each in sample]
     of_backoff = sum(s * limited for s, limited in backoff) / (sum(s for s, _ in backoff) or 1.0)
-    known = windows[-1] if windows else ()
-    since = min((each.attempt.end for each in known), default=0.0) if len(windows) > 1 else 0.0
-    tries = sorted(one for each in known for one in _tries(each) if one[0] >= since)
+    last_window = windows[-1] if windows else ()
+    since = min((each.attempt.end for each in last_window), default=0.0) if len(windows) > 1 else 0.0
+    tries = sorted(one for each in last_window for one in _tries(each) if one[0] >= since)
     moments = [_moments(tries, each) for each in _TRIES]
     excess, spread = max(each for each, _ in moments), moments[-1][1]
     follow_load: bool | None = excess >= _FOLLOWS
@@ -222,37 +227,37 @@ def refused_calls(windows: Sequence[Sequence[TimedAttempt]], sample: Sequence[Ti
 
 
 def _tries(attempt: TimedAttempt) -> list[tuple[float, float]]:
-    """Every try of a model call: when, and the chance that it was refused."""
+    """The tries of model calls: the time, and the probability that it was refused."""
     limited = _limited(attempt)
     calls = [each for each in attempt.stages if each.name == "model" and each.calls == 1]
     return [(at, limited) for each in calls for at, _ in each.backoffs] + [(last_try(each), 0.0) for each in calls]
 
 
 def last_try(call: Stage) -> float:
-    """When the try of a call began that was answered."""
+    """The start of a call's last try, which was answered."""
     return call.backoffs[-1][1] if call.backoffs else call.start
 
 
 def _limited(attempt: TimedAttempt) -> float:
-    """The share of its retries that followed a 429; nothing tells the back-off after a 429 from that after a 500."""
+    """The share of its retries that followed a 429; the back-off itself does not record the status."""
     times = attempt.attempt.times
     return times.rate_limited / max(times.retries, times.rate_limited, 1)
 
 
 def _moments(tries: Sequence[tuple[float, float]], count: int) -> tuple[float, float]:
-    """How many standard errors more were refused in busy moments, and how many times chance their numbers vary.
+    """The excess of refusals in busy moments, in standard errors, and their variance relative to chance.
 
-    Moments have equal lengths, and `count` tries each on average.
+    Moments have equal lengths, with `count` tries on average.
     """
     width_s = (tries[-1][0] - tries[0][0]) * count / len(tries) if tries else 0.0
     if width_s <= 0:
         return 0.0, 0.0
-    place = ((np.array([at for at, _ in tries]) - tries[0][0]) / width_s).astype(int)
-    made = np.bincount(place).astype(float)
-    refused = np.bincount(place, weights=[each for _, each in tries])[made > 0]
-    made = made[made > 0]
-    share, usual = refused.sum() / len(tries), (made @ made) / len(tries)
-    excess, chance = refused - share * made, share * (1 - share)
-    variance = chance * float(made @ (made - usual) ** 2)
-    spread = float((excess * excess / made).sum() / (chance * max(len(made) - 1, 1))) if chance > 0 else 0.0
-    return (float(excess @ (made - usual)) / sqrt(variance) if variance > 0 else 0.0), spread
+    moment = ((np.array([at for at, _ in tries]) - tries[0][0]) / width_s).astype(int)
+    counts = np.bincount(moment).astype(float)
+    refused = np.bincount(moment, weights=[each for _, each in tries])[counts > 0]
+    counts = counts[counts > 0]
+    share, usual = refused.sum() / len(tries), (counts @ counts) / len(tries)
+    excess, chance = refused - share * counts, share * (1 - share)
+    variance = chance * float(counts @ (counts - usual) ** 2)
+    spread = float((excess * excess / counts).sum() / (chance * max(len(counts) - 1, 1))) if chance > 0 else 0.0
+    return (float(excess @ (counts - usual)) / sqrt(variance) if variance > 0 else 0.0), spread
