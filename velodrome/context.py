@@ -1,11 +1,12 @@
-"""What follows one rollout into every call that is made for it: the id of its trace, its seed, its recording.
+"""The context of one rollout in every call that it makes: the id of its trace, its seed, its recording.
 
-The context that is open is ambient (a context variable), so a client deep inside a rollout can send both without being
-handed anything; tasks inherit it. To servers they travel as headers: W3C's `traceparent`, and `x-velodrome-seed`. The
-span that is open has a variable of its own (`timing/spans.py`), because tasks of one rollout have different ones.
+The current context is a context variable, so a client deep inside a rollout can send the trace and the seed without
+parameters; tasks inherit it. They are sent to servers as headers: W3C's `traceparent`, and `x-velodrome-seed`. The
+current span is a separate variable (`timing/spans.py`), because tasks of one rollout have different spans.
 
-A model call's seed comes from the seed of the run, the key of the rollout and the number of the call in it. Keys name
-repeats, so repeats differ; a rollout that is run again has the same seeds. A request that has a seed keeps it.
+A model call's seed comes from the seed of the run, the key of the rollout and the number of the call in it. Repeats
+have different keys, so they have different seeds; a rollout that runs again has the same seeds. A request with a seed
+keeps it.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ TRACE_HEADER, SEED_HEADER = "traceparent", "x-velodrome-seed"
 
 _TRACE = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
 _SEED = re.compile("[0-9a-f]{16}")
-_ids = random.Random()  # of its own: a seed that a user sets must not repeat ids
+_ids = random.Random()  # separate, so that a user's random.seed() does not repeat ids
 _open: ContextVar[RolloutContext | None] = ContextVar("velodrome_rollout", default=None)
 
 
 class RolloutContext:
-    """One rollout, open while it is entered. A header that is not valid is as good as none.
+    """The context of one rollout, current inside a `with` block. An invalid header is ignored.
 
-    A server passes on the trace it was sent as it came: servers export no spans, so the caller's own span stays the
-    parent of what is below. `sampled` says that the spans of the trace are kept. `recording` is for recorded models.
+    A server forwards the trace header unchanged: it exports no spans, so the caller's span stays the parent of later
+    spans. `sampled`: the spans of the trace are exported. `recording` is for recorded models.
     """
 
     __slots__ = ("_calls", "_sampled", "_token", "_trace", "recording", "seed")
 
     def __init__(self, *, trace: str | None = None, seed: str | None = None, sampled: bool = False) -> None:
-        self._trace = None if trace is None else _known(trace)
+        self._trace = None if trace is None else _parse_trace(trace)
         self._sampled = sampled
         self.seed = seed if seed is not None and _SEED.fullmatch(seed) else None
         self._calls: dict[str, int] = {}
@@ -45,23 +46,23 @@ class RolloutContext:
 
     @property
     def trace(self) -> str:
-        """The value of `traceparent`, made when the first call needs it; every call of this rollout sends the same."""
+        """The value of `traceparent`, created on first use; all calls of the rollout send the same."""
         if self._trace is None:
             self._trace = f"00-{_ids.getrandbits(128) or 1:032x}-{_ids.getrandbits(64) or 1:016x}-0{int(self._sampled)}"
         return self._trace
 
     @property
     def session(self) -> str:
-        """The id of the trace, which names this rollout in every process."""
+        """The id of the trace, which identifies this rollout in every process."""
         return self.trace[3:35]
 
     @property
     def sampled(self) -> bool:
-        """Whether the spans of this trace are kept (W3C: sampled)."""
+        """Whether the spans of this trace are exported (W3C: sampled)."""
         return self._sampled if self._trace is None else bool(int(self._trace[-2:], 16) & 1)
 
     def next_seed(self, role: str) -> int:
-        """The seed of the next call, in 31 bits, which every server takes."""
+        """The seed of the next call. It has 31 bits, which every server accepts."""
         number = self._calls.get(role, 0)
         self._calls[role] = number + 1
         digest = blake2b(f"{self.seed}/{role}/{number}".encode(errors="surrogatepass"), digest_size=4).digest()
@@ -79,12 +80,12 @@ class RolloutContext:
 
 
 def current() -> RolloutContext | None:
-    """The rollout that is open; None outside of one."""
+    """The context of the current rollout; None outside a rollout."""
     return _open.get()
 
 
 def rollout_seed(run: int | None, key: str) -> str | None:
-    """The seed of the rollout with this key in a run with this seed; None in a run without one."""
+    """The seed of a rollout, from the seed of the run and the rollout's key; None without a run's seed."""
     if run is None:
         return None
     return blake2b(f"{run}/{key}".encode(errors="surrogatepass"), digest_size=8).hexdigest()
@@ -93,16 +94,16 @@ def rollout_seed(run: int | None, key: str) -> str | None:
 def seeded(request: Json, role: str = "model") -> Json:
     """The request with the seed of this call, if the rollout has one and the request has none.
 
-    Calls are numbered by role: how often a judge is called changes no answer of the model.
+    Calls are numbered per role, so that calls of a judge do not change the seeds of the model.
     """
-    here = _open.get()
-    if here is None or here.seed is None or request.get("seed") is not None:
+    context = _open.get()
+    if context is None or context.seed is None or request.get("seed") is not None:
         return request
-    return {**request, "seed": here.next_seed(role)}
+    return {**request, "seed": context.next_seed(role)}
 
 
-def _known(header: str) -> str | None:
-    """A valid header in the version that is known here; later versions may say more at their end."""
+def _parse_trace(header: str) -> str | None:
+    """The header as version 00, or None if it is invalid. Later versions may have more fields at the end."""
     match = _TRACE.fullmatch(header)
     if match is None or (match[1] == "00" and match[3]):
         return None

@@ -8,13 +8,12 @@ VelodromeError
 ├── MetricError        a run has no such metric, for example because every rollout failed
 ├── TrainError         training cannot continue; the last checkpoint is good
 ├── SandboxEnded       the program in a sandbox, or the sandbox itself, is gone
-├── CallError          one HTTP call got no usable answer; its caller says whose fault that is
+├── CallError          one HTTP call got no usable answer; its caller decides which boundary to blame
 └── RolloutError       one rollout failed: recorded with its boundary, never fatal
     ├── ModelError · ToolError · VerifyError · AgentError · TaskError
 
-`blame` is the only place where any exception at all is caught: it turns what foreign
-code raised into the error of the boundary it happened behind, and says at which line of that
-code it happened.
+`blame` is the only place that catches any exception: it converts an exception of foreign code
+to the error of its boundary, with the line of that code.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class TrainError(VelodromeError):
 
 
 class SandboxEnded(VelodromeError):
-    """The program in a sandbox, or the sandbox itself, is gone. `ran` is what is known of it."""
+    """The program in a sandbox, or the sandbox itself, is gone. `ran` is the report of its run."""
 
     def __init__(self, message: str, ran: Any) -> None:
         super().__init__(message)
@@ -196,7 +195,7 @@ class TaskError(RolloutError):
 
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """Around the import of packages of an extra: a missing one is an `InputError` that says what to install."""
+    """Import packages of an extra in this block. A missing package is an `InputError` with the way to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -207,7 +206,7 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """One line that names the error: its type, and its text where it has one."""
+    """The type and the text of an error in one line."""
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"{name}: {text}" if text else name
@@ -216,8 +215,8 @@ def describe(error: BaseException) -> str:
 def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
     """`file:line in function` of the code that raised: the innermost line of the user's own.
 
-    Where none of the user's code took part it is the innermost line of a library or of a component that ships with us,
-    unless not `anywhere`. A line of our own machinery that bad data tripped would explain nothing.
+    Without the user's code it is the innermost line of a library or of a component that ships with Velodrome, if
+    `anywhere`. A line inside Velodrome that failed on bad data would explain nothing.
     """
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         return f"{_shown_path(error.filename)}:{error.lineno or 1}"
@@ -234,9 +233,9 @@ def place_of(error: BaseException, *, anywhere: bool = True) -> str | None:
 
 
 def defined_at(function: Callable[..., Any], *, own: bool = False) -> str | None:
-    """`file:line in function` of a function itself: the place of a fault that is not an exception.
+    """`file:line in function` of a function: the place of a wrong result, which is not an exception.
 
-    With `own` only of the user's: a line of a model of ours would not explain what a server answered.
+    With `own`, only for the user's functions: a line of a shipped model would not explain a server's answer.
     """
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
@@ -253,7 +252,7 @@ def _lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def is_own(path: str) -> bool:
-    """Whether a file is the user's: not ours, not Python's, not of an installed package."""
+    """Whether a file is the user's: not Velodrome's, Python's or an installed package's."""
     if path.startswith("<"):
         return False
     full = os.path.abspath(path)
@@ -261,9 +260,9 @@ def is_own(path: str) -> bool:
 
 
 def _is_machinery(path: str) -> bool:
-    """Whether a file is ours, and not a component's such as `resources_servers/calculator/app.py`."""
-    inside = os.path.abspath(path).removeprefix(_HERE).split(os.sep)
-    return path.startswith("<") or (path.startswith(_HERE) and not (inside[0] in _COMPONENTS and len(inside) > 2))
+    """Whether a file is Velodrome's, but not a component's such as `resources_servers/calculator/app.py`."""
+    parts = os.path.abspath(path).removeprefix(_HERE).split(os.sep)
+    return path.startswith("<") or (path.startswith(_HERE) and not (parts[0] in _COMPONENTS and len(parts) > 2))
 
 
 def _place(code: CodeType, line: int) -> str:
@@ -271,17 +270,17 @@ def _place(code: CodeType, line: int) -> str:
 
 
 def _shown_path(path: str) -> str:
-    """The path from the working directory on, if the file is below it."""
+    """The path relative to the working directory, if the file is below it."""
     full, base = os.path.abspath(path), os.path.abspath(os.curdir) + os.sep
     return full.removeprefix(base)
 
 
 class blame(ContextDecorator):
-    """Charge what foreign code raises in this block, or in this function, to one boundary.
+    """Convert exceptions of foreign code in this block, or in this function, to the error of one boundary.
 
-    `SystemExit` is charged as well: foreign code does not end a process of ours. An error that is ours already passes
-    through, with its place if the user's code raised it; so do cancellation and interrupts.
-    A class and not a generator: it is entered several times in every rollout.
+    `SystemExit` is converted, too: foreign code must not end the process. A Velodrome error passes through, with its
+    place if the user's code raised it; so do cancellation and interrupts.
+    A class, because a generator would be slower, and every rollout enters it several times.
     """
 
     def __init__(self, kind: type[RolloutError] | type[InputError], what: str) -> None:
@@ -299,29 +298,29 @@ class blame(ContextDecorator):
         if isinstance(error, RolloutError):
             error.place = error.place or _raised_at(error)
         elif isinstance(error, Exception | SystemExit) and not isinstance(error, VelodromeError):
-            raise self._made(error) from error
+            raise self._converted(error) from error
 
-    def _made(self, error: Exception | SystemExit) -> VelodromeError:
+    def _converted(self, error: Exception | SystemExit) -> VelodromeError:
         text = f"{self._what}: {describe(error)}"
         if issubclass(self._kind, InputError):
             place = place_of(error, anywhere=False)
             if place is not None and isinstance(error, SyntaxError):
                 text = f"{self._what}: SyntaxError: {error.msg}"  # its own text has the place as well
             return self._kind(text if place is None else f"{text} ({place})")
-        made = self._kind(text)
-        # What a model sent can trip our own code: that line would explain nothing.
-        made.place = place_of(error, anywhere=self._kind is not ModelError)
-        return made
+        converted = self._kind(text)
+        # An answer of a model can break Velodrome's code: that line would explain nothing.
+        converted.place = place_of(error, anywhere=self._kind is not ModelError)
+        return converted
 
 
 def _raised_at(error: RolloutError) -> str | None:
-    """The line that raised an error of ours, if it is the user's."""
+    """The line that raised a Velodrome error, if it is in the user's code."""
     lines = list(_lines(error))
     return _place(*lines[-1]) if lines and is_own(lines[-1][0].co_filename) else None
 
 
 class result_of:
-    """For a wrong result, which no line raised, the place is the function. A class, because every call enters it."""
+    """Sets the place of an error about a wrong result to the function that returned it."""
 
     __slots__ = ("_function",)
 

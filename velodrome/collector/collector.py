@@ -25,7 +25,7 @@ from velodrome.collector.stream import TaskStream
 from velodrome.collector.watch.exporting import Exposed
 from velodrome.collector.watch.live_state import LiveState
 from velodrome.collector.watch.progress import RunState, showing
-from velodrome.collector.watch.samples import SampleFile, beating
+from velodrome.collector.watch.samples import SampleFile, sampling
 from velodrome.errors import ChangedError, StorageError, describe
 from velodrome.records.facts import RowFacts, failure_reason
 from velodrome.settings import mask_text
@@ -122,7 +122,7 @@ class Collector:
         self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
         self._live = LiveState(self.settings.output, self.state)
         try:
-            async with self._show_progress(), self._time_limit(), self._feed_tasks(), beating(self._add_sample):
+            async with self._show_progress(), self._time_limit(), self._feed_tasks(), sampling(self._add_sample):
                 self._stop_executor()
                 await self._receive(executor)
             self._live.end(self.stop.reason)

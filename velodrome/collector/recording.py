@@ -1,9 +1,9 @@
-"""Record and replay: the answers of models are stored, and given again without a call.
+"""Record and replay: stores the answers of models, and returns them later without a call.
 
-An answer belongs to the rollout that asked for it. Its key is a digest of the request, of the model's settings that
-decide answers, of the rollout's key, and of how many equal requests the rollout has had answered before. So two repeats
-of a task have answers of their own, and a second run finds each of them again. Answers are in one SQLite file that any
-number of processes share, and an answer is in it before its rollout continues. Requests are not stored.
+An answer belongs to one rollout. Its key is a digest of the request, of the model's settings that decide answers, of
+the rollout's key, and of the number of equal requests before it in the rollout. So two repeats of a task have separate
+answers, and a second run finds them again. Answers are in one SQLite file that any number of processes can share, and
+an answer is stored before its rollout continues. Requests are not stored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS answer (key BLOB PRIMARY KEY, answer BLOB N
 
 
 class AnswerStore:
-    """The answers in one folder. Reading happens on the event loop, writing in a thread, because a disk can be slow."""
+    """The answers in one folder, read on the event loop and written in a thread, because a disk can be slow."""
 
     def __init__(self, folder: Path, *, recorded: bool) -> None:
         self.path = folder / ANSWERS
@@ -56,12 +56,12 @@ class AnswerStore:
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{self.path}: cannot be used as a model_cache: {error}") from error
         self._thread = ThreadPoolExecutor(1, "velodrome-answers")
-        self._refused = False
+        self._warned = False
 
     def _open(self, *, fixed: bool = False) -> sqlite3.Connection:
-        """A connection. With `fixed` the folder cannot be written to, so there can be no lock files."""
-        name = f"{self.path.absolute().as_uri()}?{'immutable=1' if fixed else 'mode=rwc'}"
-        connection = sqlite3.connect(name, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        """Open a connection. With `fixed` the folder is read-only, so there can be no lock files."""
+        uri = f"{self.path.absolute().as_uri()}?{'immutable=1' if fixed else 'mode=rwc'}"
+        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _VERSION):
@@ -81,27 +81,27 @@ class AnswerStore:
         try:
             row = self._reader.execute("SELECT answer FROM answer WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
-            self._report(f"cannot be read: {error}")
+            self._warn_once(f"cannot be read: {error}")
             return None
         return None if row is None else row[0]
 
     async def put(self, key: bytes, answer: bytes) -> None:
-        """Store an answer in the place of one that is there. A disk that refuses it costs the next run a call."""
+        """Store or replace an answer. If the disk refuses it, the next run calls the model again."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._insert, key, answer)
         except sqlite3.Error as error:
-            self._report(f"answers cannot be stored: {error}")
+            self._warn_once(f"answers cannot be stored: {error}")
 
     def _insert(self, key: bytes, answer: bytes) -> None:
         self._writer.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?)", (key, answer, time.time()))
 
-    def _report(self, what: str) -> None:
-        if not self._refused:
-            self._refused = True
-            log.warning("%s: %s", self.path, what)
+    def _warn_once(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("%s: %s", self.path, problem)
 
     def count(self) -> int:
-        """How many answers there are."""
+        """The number of stored answers."""
         with closing(self._reader.execute("SELECT count(*) FROM answer")) as rows:
             return int(rows.fetchone()[0])
 
@@ -117,11 +117,11 @@ _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_
 
 @dataclass
 class ModelRecording:
-    """Where answers are, and what to do with them. The store is opened when it is first used, in each process."""
+    """The folder and the mode of a recording. Each process opens the store on first use."""
 
     folder: Path
     mode: RecordingMode
-    secrets: Collection[str] = ()  # an answer with one of them in it is not stored
+    secrets: Collection[str] = ()  # an answer that contains one is not stored
 
     @cached_property
     def store(self) -> AnswerStore:
@@ -145,19 +145,19 @@ class ModelRecording:
             )
         return None if line is None else orjson.loads(line)
 
-    async def keep(self, key: bytes, answer: Any) -> None:
+    async def store_answer(self, key: bytes, answer: Any) -> None:
         """Store the answer if it is complete, JSON, and without a secret."""
         if answer_flaw(answer) is not None:
             return
         try:
             line = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
         except TypeError:
-            return  # whoever writes the rollout reports it
+            return  # `encode_row` reports it
         if not any(secret.encode() in line for secret in self.secrets):
             await self.store.put(key, line)
 
     def report(self) -> str:
-        """How many answers there are."""
+        """A line with the number of stored answers."""
         return f"model_cache: {self.store.count():,} answers in {self.store.path}"
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class ModelRecording:
 
 
 def make_recording(folder: Path | None, mode: RecordingMode, secrets: Collection[str]) -> ModelRecording | None:
-    """The recording that the settings ask for, with its store open; None if they ask for none."""
+    """The recording of the settings, with its store open; None without one."""
     if folder is None:
         if mode in ("record", "replay"):
             raise InputError(f"model_cache_mode={mode} needs a folder: give model_cache, too")
@@ -185,33 +185,33 @@ class RecordedRollout:
 
     recording: ModelRecording
     key: str
-    answered: dict[bytes, int] = field(default_factory=dict)  # how often, by the digest of a request
+    answer_counts: dict[bytes, int] = field(default_factory=dict)  # by the digest of a request
 
-    async def respond(self, identity: bytes, request: Json, ask: Callable[[Json], Awaitable[Any]]) -> Json:
-        """The stored answer, or the model's. After a failed call an equal request has the number of that call."""
+    async def respond(self, identity: bytes, request: Json, call_model: Callable[[Json], Awaitable[Any]]) -> Json:
+        """The stored answer, or the model's. A failed call does not count: the next equal request has its number."""
         try:
             text = orjson.dumps({**request, "stream": None}, option=_CANONICAL)
         except TypeError as error:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
-        asked = hashlib.blake2b(identity + text, digest_size=32).digest()
-        number = self.answered.get(asked, 0)
-        self.answered[asked] = number + 1
-        whole_key = asked + number.to_bytes(8, "little") + self.key.encode(errors="surrogatepass")
+        request_digest = hashlib.blake2b(identity + text, digest_size=32).digest()
+        number = self.answer_counts.get(request_digest, 0)
+        self.answer_counts[request_digest] = number + 1
+        whole_key = request_digest + number.to_bytes(8, "little") + self.key.encode(errors="surrogatepass")
         key = hashlib.blake2b(whole_key, digest_size=32).digest()
         answer = self.recording.stored(key)
         if answer is None:
             try:
-                answer = await ask(request)
+                answer = await call_model(request)
             except BaseException:
-                if self.answered[asked] == number + 1:
-                    self.answered[asked] = number
+                if self.answer_counts[request_digest] == number + 1:
+                    self.answer_counts[request_digest] = number
                 raise
-            await self.recording.keep(key, answer)
+            await self.recording.store_answer(key, answer)
         return answer
 
 
 class RecordedModel:
-    """A model whose answers are stored and given again inside a recorded rollout. Anywhere else it is the model."""
+    """A model whose answers are stored and replayed inside a recorded rollout. Elsewhere it calls the model."""
 
     def __init__(self, model: Model, identity: Any) -> None:
         self.__wrapped__ = model
@@ -220,36 +220,38 @@ class RecordedModel:
     @counted_below
     async def respond(self, request: Json) -> Json:
         """The stored answer, or the model's."""
-        here, ask = current(), counting(self.__wrapped__.respond)
-        rollout: RecordedRollout | None = None if here is None else here.recording
+        context, call_model = current(), counting(self.__wrapped__.respond)
+        rollout: RecordedRollout | None = None if context is None else context.recording
         if rollout is None:
-            response: Json = await ask(request)
+            response: Json = await call_model(request)
             return response
-        return await rollout.respond(self._identity, seeded(request), ask)
+        return await rollout.respond(self._identity, seeded(request), call_model)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("__wrapped__", "stream"):  # a copy that is not filled in yet; what is streamed is not recorded
+        if name in ("__wrapped__", "stream"):  # an incomplete copy; streams are not recorded
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
 
 def recorded(model: Any, identity: Any) -> RecordedModel:
-    """A model whose answers are recorded. `identity` is what decides its answers, without secrets."""
+    """A model whose answers are recorded. `identity` is everything that decides its answers, without secrets."""
     return RecordedModel(as_model(model), identity)
 
 
 def has_recorded(owner: Any, seen: set[int] | None = None) -> bool:
-    """Whether a model among the attributes of an agent, or of what these refer to, is a recorded one."""
+    """Whether an agent, or an object that it refers to, has a recorded model as an attribute."""
     seen = set() if seen is None else seen
     if id(owner) in seen:
         return False
     seen.add(id(owner))
     values = list(getattr(owner, "__dict__", {}).values())
-    return any(isinstance(value, RecordedModel) or (_refers(value) and has_recorded(value, seen)) for value in values)
+    return any(
+        isinstance(value, RecordedModel) or (_may_have_models(value) and has_recorded(value, seen)) for value in values
+    )
 
 
-def _refers(value: Any) -> bool:
-    """Whether a value is an agent or an environment, which may have models of its own."""
+def _may_have_models(value: Any) -> bool:
+    """Whether a value is an agent or an environment, which may have models."""
     if isinstance(value, LinkedModel):
         return True
     return not isinstance(value, type) and any(callable(getattr(value, name, None)) for name in ("run", "score"))

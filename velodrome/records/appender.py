@@ -1,7 +1,7 @@
 """Writes a JSONL file, plain or `.zst`: locks it, repairs its last line when it is opened, and appends to it.
 
-Each line is one `write(2)` under a lock on the file itself. A write that the disk refuses is taken back, so the file
-holds whole lines. `change` reports what other programs did to the file meanwhile.
+Each line is one `write(2)` under a lock on the file itself. A write that the disk refuses is undone, so the file holds
+whole lines. `change` reports changes by other programs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class Appender:
-    """One open file. `notes` lists repairs. If another process holds it, wait for that, or raise an `InputError`."""
+    """One open file. `notes` lists repairs. If another process has it locked, wait, or raise an `InputError`."""
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
         self.path = path
@@ -54,12 +54,12 @@ class Appender:
                 " wait for it, or give another output file"
             ) from error
         self.size = self.size_found = os.fstat(self._fd).st_size
-        problem = self.change()  # it may have been replaced between the opening and the lock
+        problem = self.change()  # it may have been replaced between opening and locking
         if problem is not None:
             raise InputError(f"{self.path}: {problem} while it was opened; run the command again")
 
     def _mend(self) -> int:
-        """Cut a torn last line, or complete one that lacks its line end. Returns the size then."""
+        """Cut a torn last line, or add its missing line end. Returns the new size."""
         size = self.size_found
         if size == 0:
             return 0
@@ -74,7 +74,7 @@ class Appender:
         return os.fstat(self._fd).st_size
 
     def _whole_frames(self, pack: Callable[[bytes], bytes]) -> int:
-        """Where the last whole frame ends. If that is not the end of a line, one is added."""
+        """The end of the last whole frame. A missing line end is added."""
         from velodrome.records.zst import whole_frames
 
         whole, line_ended = whole_frames(self.path)
@@ -86,26 +86,26 @@ class Appender:
         return whole + len(end)
 
     def _whole_lines(self, size: int) -> int:
-        """Where the last whole line ends. A last line that is JSON but for its line end gets one."""
+        """The end of the last whole line. A last line of valid JSON without a line end gets one."""
         tail = b""
         start = size
         while start > 0 and b"\n" not in tail:
             step = min(_CHUNK_BYTES, start)
             start -= step
             tail = os.pread(self._fd, step, start) + tail
-        cut = tail.rfind(b"\n") + 1
-        last = tail[cut:]
-        if not last:
+        line_start = tail.rfind(b"\n") + 1
+        last_line = tail[line_start:]
+        if not last_line:
             return size
         try:
-            loads(last)
+            loads(last_line)
         except ValueError:
-            return start + cut
+            return start + line_start
         self._write(b"\n", size)
         return size + 1
 
     def append(self, line: bytes) -> None:
-        """Add one line (with its line end), or none of it."""
+        """Add one line (with its line end) completely, or raise and add nothing."""
         data = line if self._pack is None else self._pack(line)
         self._write(data, self.size)
         self.size += len(data)
@@ -121,12 +121,12 @@ class Appender:
         except OSError as error:
             problem = f"{self.path}: {error.strerror or error}; everything finished before is in the file, "
             problem += "and the same command continues from there"
-            if written and not self._taken_back(before, written):
-                self._broken = problem  # half a line is the last one: another behind it would be damaged too
+            if written and not self._undo_write(before, written):
+                self._broken = problem  # the file ends in half a line: another line after it would be damaged, too
             raise StorageError(problem) from error
 
-    def _taken_back(self, before: int, written: int) -> bool:
-        """Cut off a part of a line that was just written, if it is still the end of the file."""
+    def _undo_write(self, before: int, written: int) -> bool:
+        """Remove a partly written line, if it is still the end of the file. Returns whether it did."""
         try:
             if os.fstat(self._fd).st_size != before + written:
                 return False
@@ -137,27 +137,27 @@ class Appender:
 
     def change(self, *, reread: bool = False) -> str | None:
         """How another program changed the file, or None. With `reread` the appended bytes are read back, too."""
-        held = os.fstat(self._fd)
+        opened = os.fstat(self._fd)
         try:
-            there = os.stat(self.path)
+            current = os.stat(self.path)
         except FileNotFoundError:
             return "it was removed or renamed"
         except OSError as error:
             return f"it cannot be reached ({error.strerror or error})"
-        if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+        if (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino):
             return "it was replaced by another file"
-        if held.st_size < self.size:
-            return f"it was cut from {self.size:,} to {held.st_size:,} bytes by another program"
-        if held.st_size > self.size:
-            return f"another program wrote {held.st_size - self.size:,} bytes to it"
+        if opened.st_size < self.size:
+            return f"it was cut from {self.size:,} to {opened.st_size:,} bytes by another program"
+        if opened.st_size > self.size:
+            return f"another program wrote {opened.st_size - self.size:,} bytes to it"
         if reread and self._appended_checksum() != self._checksum:
             return "it was overwritten by another program"
         return None
 
     def _appended_checksum(self) -> int:
-        checksum, place = 0, self.size_before
-        while data := os.pread(self._fd, _CHUNK_BYTES, place):
-            checksum, place = zlib.crc32(data, checksum), place + len(data)
+        checksum, offset = 0, self.size_before
+        while data := os.pread(self._fd, _CHUNK_BYTES, offset):
+            checksum, offset = zlib.crc32(data, checksum), offset + len(data)
         return checksum
 
     def state(self) -> tuple[int, int]:
@@ -171,7 +171,7 @@ class Appender:
         self.size = self.size_before = self._synced = 0
 
     def sync(self) -> None:
-        """Sync to disk, against a power cut."""
+        """Sync the file to disk."""
         size = self.size
         if size != self._synced:
             try:
@@ -181,7 +181,7 @@ class Appender:
             self._synced = size
 
     def close(self) -> None:
-        """Sync and let go of the lock. Closing twice is fine."""
+        """Sync, unlock and close the file. May be called twice."""
         if self._fd >= 0:
             try:
                 self.sync()

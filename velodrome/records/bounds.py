@@ -1,7 +1,7 @@
-"""How large a number from outside may be, and the problem with one that is larger.
+"""Bounds for numbers from outside, and the problems with numbers beyond them.
 
-A number within these bounds can be added up over any file, written as JSON and stored in 64 bits. The writing side
-blames a larger one on the part that sent it; a reader treats it as damage.
+Numbers within these bounds can be summed over any file, written as JSON and stored in 64 bits. A collection blames a
+larger number on the component that sent it; a reader treats it as damage.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any, TypeGuard
 
-MAX_TOKENS = 10**9  # of one answer, and of one rollout: no context window is near it
-MAX_MEASURE = 2**53  # of what else a server reports beside its token counts: times, a price
-MAX_NUMBER = 1e100  # of a number that is averaged: its square is still finite, and so is the sum of many
+MAX_TOKENS = 10**9  # of one answer or one rollout; far more than any context window
+MAX_MEASURE = 2**53  # of other values in a server's usage: times, a price
+MAX_NUMBER = 1e100  # of a number that is averaged: its square and the sum of many are finite
 
 _DEEPEST = 8
 
@@ -45,7 +45,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 
 def tokens_flaw(name: str, values: Any) -> str | None:
-    """Why this is not a list of token ids, or of log-probabilities if that is its name; or None."""
+    """Why this is not a list of token ids (a name in `_ids`) or of log-probabilities, or None."""
     if not isinstance(values, list):
         return f'"{name}" is not a list but {values!r:.40}'
     kinds = set(map(type, values))

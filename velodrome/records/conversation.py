@@ -2,8 +2,8 @@
 
 On the wire a conversation is a list of *items* (OpenAI Responses: `message`, `reasoning`, `function_call`,
 `function_call_output`). In a rollouts file it is a list of *messages* (`role: assistant` with its reasoning, text
-and tool calls together; `role: tool`). `messages` and `items` turn one into the other; what a verifier could ask
-about survives both ways. Ids of single items do not: they mean nothing once the model call is over.
+and tool calls together; `role: tool`). `messages` and `items` convert between them and keep everything a verifier may
+need. Ids of items are dropped: they have no meaning after the model call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from velodrome.records.bounds import tokens_flaw
 
 Json = dict[str, Any]
 
-_ASKING = ("user", "system", "developer")
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")  # null: asked for, not given
+_PROMPT_ROLES = ("user", "system", "developer")
+TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")  # null: requested but not returned
 _TOKENS = frozenset(TOKEN_FIELDS)
 
 
 def text_of(content: Any) -> str:
-    """The plain text of a message's content, whichever of OpenAI's shapes it has."""
+    """The plain text of a message's content, which may be a text or a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -34,7 +34,7 @@ def text_of(content: Any) -> str:
 
 
 def flaw(item: Any) -> str | None:
-    """Why this is not a response item, in words, or None. Kinds that are not known here are not examined."""
+    """Why this is not a valid response item, or None. Unknown kinds are not examined."""
     if not isinstance(item, dict):
         return f"not an object but {item!r:.40}"
     kind = item.get("type", "message")
@@ -74,36 +74,36 @@ def _content_flaw(kind: str, name: str, value: Any) -> str | None:
 
 
 def messages(items: list[Json]) -> list[Json]:
-    """Response items -> the messages of a rollouts file. What has a flaw is kept as it is."""
-    spoken: list[Json] = []
-    names: dict[str, deque[str]] = {}  # of calls without a result, by id: servers use an id again
-    turn: Json | None = None  # the assistant message being put together; its texts are lists until the end
+    """Convert response items to the messages of a rollouts file. An invalid item is kept as it is."""
+    result: list[Json] = []
+    names: dict[str, deque[str]] = {}  # of open calls, by id; servers reuse ids
+    turn: Json | None = None  # the current assistant message; its texts are lists until the end
     for item in items:
         if flaw(item) is not None:
             turn = None
-            spoken.append({"role": "other", "item": item})
+            result.append({"role": "other", "item": item})
             continue
         kind = item.get("type", "message")
         if kind == "function_call_output":
             turn = None
             call = item.get("call_id") or ""
-            result: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
+            message: Json = {"role": "tool", "tool_call_id": call, "content": tool_text(item.get("output"))}
             if names.get(call):
-                result["name"] = names[call].popleft()
-            spoken.append(result)
+                message["name"] = names[call].popleft()
+            result.append(message)
             continue
         role = item.get("role", "assistant")
-        if kind == "message" and role in _ASKING:
+        if kind == "message" and role in _PROMPT_ROLES:
             turn = None
-            spoken.append({"role": role, "content": item.get("content")})
+            result.append({"role": role, "content": item.get("content")})
             continue
         if kind not in ("message", "reasoning", "function_call") or (kind == "message" and role != "assistant"):
             turn = None
-            spoken.append({"role": "other", "item": item})
+            result.append({"role": "other", "item": item})
             continue
         if turn is None or (kind != "function_call" and "tool_calls" in turn):
             turn = {"role": "assistant"}
-            spoken.append(turn)
+            result.append(turn)
         if kind == "function_call":
             call = item.get("call_id") or item.get("id") or ""
             names.setdefault(call, deque()).append(item.get("name", ""))
@@ -117,12 +117,12 @@ def messages(items: list[Json]) -> list[Json]:
         for name in TOKEN_FIELDS:
             if name in item:
                 turn[name] = item[name]
-    for message in spoken:
+    for message in result:
         if message["role"] == "assistant":
             for name in ("content", "reasoning_content", "refusal"):
                 if name in message:
                     message[name] = "".join(message[name])
-    return spoken
+    return result
 
 
 def reasoning_text(item: Json) -> str:
@@ -154,7 +154,7 @@ def _add_text(turn: Json, item: Json) -> None:
 
 
 def items(messages: list[Json]) -> list[Json]:
-    """The messages of a rollouts file -> response items."""
+    """Convert the messages of a rollouts file to response items."""
     result: list[Json] = []
     for message in messages:
         role = message.get("role")
@@ -211,15 +211,15 @@ def _assistant_items(message: Json) -> list[Json]:
 
 
 def token_flaws(messages: Sequence[Json]) -> tuple[list[str], list[str]]:
-    """The token fields that are missing, and why the ids are incomplete and cannot be trained on.
+    """The missing token fields, and why the ids are incomplete and cannot be trained on.
 
-    A field that is on one turn of the model belongs on all, and a log-probability to every id. Without ids only
-    log-probabilities that are `null` are missing: those of a text are on the text.
+    A field of one model turn must be on all of them, and every id needs a log-probability. Without ids, only `null`
+    log-probabilities count as missing, because those of a text are stored with the text.
     """
     turns = [message for message in messages if message.get("role") == "assistant"]
     if all(map(_TOKENS.isdisjoint, turns)):
         return [], []
-    lacking: list[str] = []
+    missing: list[str] = []
     broken: list[str] = []
     _, ids, log_probs = TOKEN_FIELDS
     with_ids = any(turn.get(ids) is not None for turn in turns)
@@ -227,15 +227,15 @@ def token_flaws(messages: Sequence[Json]) -> tuple[list[str], list[str]]:
         if not any(name in turn for turn in turns):
             continue
         default = None if with_ids or name != log_probs else ()
-        given = sum(turn.get(name, default) is not None for turn in turns)
-        if not given:
-            lacking.append(f"no {name}")
-        elif given < len(turns):
-            (lacking if name == log_probs else broken).append(f"{name} on {given} of {len(turns)} turns")
+        count = sum(turn.get(name, default) is not None for turn in turns)
+        if not count:
+            missing.append(f"no {name}")
+        elif count < len(turns):
+            (missing if name == log_probs else broken).append(f"{name} on {count} of {len(turns)} turns")
     pairs = [(turn.get(ids), turn.get(log_probs)) for turn in turns]
-    if any(isinstance(one, list) and isinstance(other, list) and len(one) != len(other) for one, other in pairs):
+    if any(isinstance(a, list) and isinstance(b, list) and len(a) != len(b) for a, b in pairs):
         broken.append("as many generation_log_probs as generation_token_ids on some turns only")
-    return lacking, broken
+    return missing, broken
 
 
 def tool_text(output: Any) -> str:
@@ -248,9 +248,9 @@ def tool_text(output: Any) -> str:
 
 
 def final_text(items: list[Json]) -> str:
-    """The text after the last tool result or turn of somebody else: the answer, or nothing if there is none.
+    """The final answer: the text after the last tool result or message of another role; empty if there is none.
 
-    What somebody else said after the model's last turn changes nothing.
+    Messages of other roles after the model's last turn are ignored.
     """
     texts: list[str] = []
     for item in reversed(items):
@@ -267,7 +267,7 @@ def final_text(items: list[Json]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One tool call of a rollout. `arguments` is parsed where it can be; `output` is None if it was never answered."""
+    """One tool call of a rollout. `arguments` is parsed if it is JSON; `output` is None if there was no result."""
 
     name: str
     arguments: Any
@@ -292,7 +292,7 @@ class Response:
 
     @property
     def items(self) -> list[Json]:
-        """Every item made on the way, tool results included."""
+        """Every item of the rollout, tool results included."""
         output: list[Json] = self.raw.get("output") or []
         return output
 
@@ -310,7 +310,7 @@ class Response:
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
         calls: list[ToolCall] = []
-        waiting: dict[str, deque[int]] = {}  # servers use an id again; the first call of one gets the first result
+        waiting: dict[str, deque[int]] = {}  # servers reuse ids; the first call with an id gets the first result
         for item in self.items:
             kind = item.get("type")
             call = item.get("call_id") or item.get("id") or ""
@@ -318,8 +318,8 @@ class Response:
                 waiting.setdefault(call, deque()).append(len(calls))
                 calls.append(ToolCall(item.get("name", ""), _parsed(item.get("arguments", "")), None, call))
             elif kind == "function_call_output" and waiting.get(call):
-                at = waiting[call].popleft()
-                calls[at] = replace(calls[at], output=tool_text(item.get("output")))
+                index = waiting[call].popleft()
+                calls[index] = replace(calls[index], output=tool_text(item.get("output")))
         return calls
 
     def __getitem__(self, name: str) -> Any:

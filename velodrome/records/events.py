@@ -1,7 +1,7 @@
-"""The events of a streamed Response: what announces an item, fills it, and ends it.
+"""The events of a streamed Response: they announce an item, fill it, and end it.
 
-`all_events` makes them from a finished Response. Every event names the item it belongs to by id and place, and what the
-`done` events and the last event say is the Response itself, so adding up the pieces gives the same.
+`all_events` creates them from a finished Response. Every event has the id and the index of its item. The `done` events
+and the last event contain the Response itself, which is also the sum of the deltas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 ENDS = {"response.completed", "response.incomplete"}
 
-# Kind of part -> the field that holds its text, and the name its events have.
+# Kind of part -> the field with its text, and the prefix of its events.
 _PARTS = {
     "output_text": ("text", "response.output_text"),
     "refusal": ("refusal", "response.refusal"),
@@ -27,7 +27,7 @@ _STUB = ("type", "id", "role", "call_id", "name")
 
 
 def all_events(response: Json, request: Json = _NOTHING, fault: type[RolloutError] = ModelError) -> Iterator[Json]:
-    """All events of a finished Response to that request; what OpenAI's types miss in it is filled in."""
+    """All events of a finished Response to the request. Fields that OpenAI's types require are added."""
     response = complete(with_items(response, fault), request)
     yield from first_events(response)
     for index, item in enumerate(response["output"]):
@@ -36,14 +36,14 @@ def all_events(response: Json, request: Json = _NOTHING, fault: type[RolloutErro
 
 
 def item_events(item: Json, index: int) -> Iterator[Json]:
-    """One finished item, from its announcement to its end."""
+    """All events of one finished item."""
     yield item_added(item, index)
-    yield from _filled(item, index)
+    yield from _delta_events(item, index)
     yield from item_done(item, index)
 
 
 def with_items(response: Any, fault: type[RolloutError]) -> Json:
-    """The same, if it is a Response; else a fault."""
+    """Return the response if it has a list of items, else raise `fault`."""
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
         raise fault('response: no "output" list')
     for index, item in enumerate(response["output"]):
@@ -53,7 +53,7 @@ def with_items(response: Any, fault: type[RolloutError]) -> Json:
 
 
 def first_events(response: Json) -> list[Json]:
-    """The first two events, from what is known by then."""
+    """The first two events, which have no output yet."""
     early = {**response, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     return [{"type": kind, "response": early} for kind in ("response.created", "response.in_progress")]
 
@@ -64,7 +64,7 @@ def last_event(response: Json) -> Json:
 
 
 def item_added(item: Json, index: int) -> Json:
-    """Announces an item, with nothing in it yet."""
+    """The event that announces an empty item."""
     kind = item["type"]
     stub = {name: item[name] for name in _STUB if name in item}
     if kind == "message":
@@ -79,7 +79,7 @@ def item_added(item: Json, index: int) -> Json:
 
 
 def part_added(kind: str, at: Json) -> Json:
-    """Announces a part of a message or of a reasoning; `at` holds item_id, output_index and content_index."""
+    """The event that announces a part of an item; `at` holds item_id, output_index and content_index."""
     part: Json = {"type": kind, _PARTS[kind][0]: ""}
     if kind == "output_text":
         part |= {"annotations": [], "logprobs": []}
@@ -92,39 +92,39 @@ def part_delta(kind: str, at: Json, text: str, logprobs: list[Json] | None = Non
 
 
 def call_delta(at: Json, text: str) -> Json:
-    """More of a call's arguments; `at` holds item_id and output_index."""
+    """The event with more of a call's arguments; `at` holds item_id and output_index."""
     return {"type": "response.function_call_arguments.delta", **at, "delta": text}
 
 
-def _filled(item: Json, index: int) -> Iterator[Json]:
+def _delta_events(item: Json, index: int) -> Iterator[Json]:
     at = _at(item, index)
     if item["type"] == "function_call":
         yield call_delta(at, item.get("arguments") or "")
-    for place, part in _parts(item):
-        here = {**at, "content_index": place}
+    for part_index, part in _parts(item):
+        here = {**at, "content_index": part_index}
         yield part_added(part["type"], here)
         yield part_delta(part["type"], here, part[_PARTS[part["type"]][0]], part.get("logprobs"))
-    for place, part in _summary(item):
-        here = {**at, "summary_index": place}
+    for part_index, part in _summary(item):
+        here = {**at, "summary_index": part_index}
         yield {"type": "response.reasoning_summary_part.added", **here, "part": {**part, "text": ""}}
         yield {"type": "response.reasoning_summary_text.delta", **here, "delta": part["text"]}
 
 
 def item_done(item: Json, index: int) -> Iterator[Json]:
-    """Ends an item: each of its parts as it turned out, then the whole."""
+    """The events that end an item: each finished part, then the item."""
     at = _at(item, index)
     if item["type"] == "function_call":
         arguments = item.get("arguments") or ""
         done = {"type": "response.function_call_arguments.done", **at, "name": item.get("name"), "arguments": arguments}
         yield done
-    for place, part in _parts(item):
-        here = {**at, "content_index": place}
+    for part_index, part in _parts(item):
+        here = {**at, "content_index": part_index}
         field, name = _PARTS[part["type"]]
         event = {"type": f"{name}.done", **here, field: part[field]}
         yield event | {"logprobs": part.get("logprobs") or []} if part["type"] == "output_text" else event
         yield {"type": "response.content_part.done", **here, "part": part}
-    for place, part in _summary(item):
-        here = {**at, "summary_index": place}
+    for part_index, part in _summary(item):
+        here = {**at, "summary_index": part_index}
         yield {"type": "response.reasoning_summary_text.done", **here, "text": part["text"]}
         yield {"type": "response.reasoning_summary_part.done", **here, "part": part}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
@@ -136,13 +136,13 @@ def _at(item: Json, index: int) -> Json:
 
 def _parts(item: Json) -> Iterator[tuple[int, Json]]:
     content = item.get("content") if item["type"] in ("message", "reasoning") else None
-    for place, part in enumerate(content if isinstance(content, list) else ()):
+    for part_index, part in enumerate(content if isinstance(content, list) else ()):
         if part.get("type") in _PARTS:
-            yield place, part
+            yield part_index, part
 
 
 def _summary(item: Json) -> Iterator[tuple[int, Json]]:
     summary = item.get("summary") if item["type"] == "reasoning" else None
-    for place, part in enumerate(summary if isinstance(summary, list) else ()):
+    for part_index, part in enumerate(summary if isinstance(summary, list) else ()):
         if isinstance(part.get("text"), str):
-            yield place, part
+            yield part_index, part

@@ -1,15 +1,15 @@
-"""A row of a rollouts or failures file as typed facts: the one reader that knows the shape of a row.
+"""A row of a rollouts or failures file as typed facts: the only reader of the schema of a row.
 
-    for facts in read_facts(path, lost):            # records/rows.py; or RowFacts(row) of a row you have
-        facts.key, facts.task, facts.repeat          # None, None, 0 where the row does not say
+    for facts in read_facts(path, lost):            # records/rows.py; or RowFacts(row)
+        facts.key, facts.task, facts.repeat          # None, None, 0 if missing
         facts.reward, facts.numbers, facts.total_tokens
-        facts.seconds("model_s"), facts.times        # None where there is none
+        facts.seconds("model_s"), facts.times        # None if missing
         facts.answer, facts.prompt, facts.calls      # texts and tool calls, read on first use
 
-A row may come from anywhere. A part of a wrong type is left out and its name is in `wrong`; a token count outside its
-bounds is in `damaged`. Nothing raises. Attributes are read at once, because nearly every reader needs them; what costs
-more is computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, whose bookkeeping
-is at the top level and whose conversation is `partial`.
+A row may be from another program. A part of a wrong type is dropped and its name is in `wrong`; a token count beyond
+its bounds is in `damaged`. Nothing raises. Attributes are read at once, because nearly every reader needs them;
+expensive ones are computed on first use. `RowFacts(failure, failed=True)` reads a line of a failures file, which has
+its bookkeeping at the top level and its conversation in `partial`.
 
 A change of the schema of a rollout changes this module and `records/rollout.py`; `records/mending.py` has the types,
 `records/row_times.py` reads `meta.timing`.
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
-_LARGEST_INT = 2**64  # JSON's whole numbers have 64 bits; the lenient parser makes larger ones floats
+_LARGEST_INT = 2**64  # the parsers return larger numbers as floats
 _LONGEST_REPEAT = 18  # digits
 _NAMES = frozenset({"id", "task_id"})  # a number here is a name, not a measure
 _ABSENT: Json = {}
@@ -52,18 +52,18 @@ class lazy(Generic[T]):
         self.__doc__ = compute.__doc__
 
     @overload
-    def __get__(self, one: None, kind: type) -> lazy[T]: ...
+    def __get__(self, owner: None, kind: type) -> lazy[T]: ...
     @overload
-    def __get__(self, one: object, kind: type) -> T: ...
-    def __get__(self, one: object | None, kind: type) -> Any:
-        if one is None:
+    def __get__(self, owner: object, kind: type) -> T: ...
+    def __get__(self, owner: object | None, kind: type) -> Any:
+        if owner is None:
             return self
-        value = one.__dict__[self._name] = self._compute(one)
+        value = owner.__dict__[self._name] = self._compute(owner)
         return value
 
 
 class RowFacts:
-    """One row. `line` and `size` (bytes) are those of its line, 0 where it comes from no file."""
+    """One row. `line` is the number of its line, `size` its bytes; both are 0 without a file."""
 
     row: Json  # without the parts that are `wrong`
     line: int
@@ -71,22 +71,22 @@ class RowFacts:
     failed: bool  # a line of a failures file
     wrong: Sequence[str]  # names of parts of a wrong type, as in "meta.timing.total_s"
     damaged: Sequence[str]  # names of token counts below 0 or beyond MAX_TOKENS
-    key: str | None  # any text; `task` and `repeat` only where it is <task>/<repeat>, or of a minimal rollout
+    key: str | None  # any text; a key `<task>/<repeat>` sets the next two, and so does a minimal rollout
     task: str | None
     repeat: int
-    agent: str  # "" where the row does not say
+    agent: str  # "" if missing
     status: str  # of the response
     deferred: bool  # to be verified later
     reward: float | None
     numbers: dict[str, float]  # every finite number at the top level, by name; ids are not numbers
-    not_finite: Sequence[str]  # names of those that are NaN or infinite
+    not_finite: Sequence[str]  # names of numbers that are NaN or infinite
     messages: Sequence[Json]  # the conversation after the prompt
     turns: int
     tool_calls: int
     input_tokens: int | None
     output_tokens: int | None
     total_tokens: int | None
-    timing: Json  # raw; `seconds`, `count` and `times` read it with care
+    timing: Json  # unchecked; read it with `seconds`, `count` and `times`
     total_s: float | None
     finished_at: float | None  # seconds since 1970
 
@@ -102,7 +102,7 @@ class RowFacts:
             self._read(row)
 
     def _read(self, row: Json) -> None:
-        """Read what is cheap. A wrong type that would surprise a reader raises; others are noted."""
+        """Read the cheap attributes. A wrong type that readers could not handle raises; others are noted in `wrong`."""
         self.row = row
         failed, get = self.failed, row.get
         usage, response = get("usage") or _ABSENT, get("response") or _ABSENT
@@ -201,24 +201,24 @@ class RowFacts:
 
     @property
     def model(self) -> str:
-        """The name of the model that answered; "" if the row does not say."""
+        """The name of the model; "" if missing."""
         name = (self.row.get("response") or _ABSENT).get("model")
         return name if type(name) is str else ""
 
     @property
     def digest(self) -> str:
-        """The digest of the task's content; "" if the row does not say."""
+        """The digest of the task's content; "" if missing."""
         digest = self.meta.get("task_digest")
         return digest if type(digest) is str else ""
 
     @property
     def stopped_by(self) -> str:
-        """Why an incomplete response ended, in the words of the server or the agent; "" if it did not."""
+        """Why an incomplete response ended, as the server or the agent gave it; "" if the response is complete."""
         return stop_reason(self.row["response"], self.params) if self.status == "incomplete" else ""
 
     @property
     def outcome(self) -> str:
-        """`finished`, or what stopped it, one of `OUTCOMES`; "" of a failure, which has a boundary."""
+        """One of `OUTCOMES`: `finished`, or the reason it stopped. "" for a failure, which has a boundary."""
         if self.failed:
             return ""
         outcome = self.meta.get("outcome")
@@ -226,7 +226,7 @@ class RowFacts:
 
     @lazy
     def scored(self) -> frozenset[str]:
-        """The fields that `verify` returned. In a row that does not say, any number but an answer key may be one."""
+        """The fields that `verify` returned. If the row does not list them: all numbers except answer keys."""
         names = self.meta.get("scored")
         if type(names) is list:
             return frozenset([name for name in names if type(name) is str])
@@ -234,16 +234,16 @@ class RowFacts:
 
     @property
     def token_flaws(self) -> list[str]:
-        """What it lacks of the token ids and log-probabilities that were asked for."""
-        lacking, broken = token_flaws(self.messages)
-        if not lacking and not broken and self.turns and self.params.get("return_token_ids"):
+        """The requested token ids and log-probabilities that are missing or incomplete."""
+        missing, broken = token_flaws(self.messages)
+        if not missing and not broken and self.turns and self.params.get("return_token_ids"):
             ids = any(message.get("generation_token_ids") is not None for message in self.messages)
             return [] if ids else ["no generation_token_ids"]
-        return [*lacking, *broken]
+        return [*missing, *broken]
 
     @property
     def error(self) -> str:
-        """Of a failure: the boundary and what happened."""
+        """The boundary and the message of a failure."""
         boundary, error = self.row.get("boundary") or "?", self.row.get("error") or ""
         return failure_reason(boundary if type(boundary) is str else "?", error if type(error) is str else "?")
 
@@ -254,7 +254,7 @@ class RowFacts:
 
     @property
     def missing(self) -> list[str]:
-        """The parts every rollout has that this row lacks; one of a wrong type is not missing."""
+        """The required parts of a rollout that are missing. A part of a wrong type is not missing."""
         get = self.row.get
         if (
             self.key is not None
@@ -272,7 +272,7 @@ class RowFacts:
 
     @lazy
     def answer(self) -> str:
-        """The final answer: `response.content`, or of a row without one the last thing the assistant said."""
+        """The final answer: `response.content`, else the last text of the assistant."""
         text = (self.row.get("response") or _ABSENT).get("content")
         return text if type(text) is str else self.last_words
 
@@ -303,7 +303,7 @@ class RowFacts:
 
     @property
     def prompt(self) -> str:
-        """What was asked: the user's last text in the prompt (earlier ones are examples), else its first text."""
+        """The question: the user's last text in the prompt (earlier ones are examples), else the first text."""
         return self.questions[-1] if self.questions else next(iter(self.context), "")
 
     @lazy
@@ -326,39 +326,39 @@ class RowFacts:
         """Every tool call: its name and its arguments, as the model wrote them; None if they are nested too deep."""
         if not self.tool_calls:
             return []
-        calls = [call for message in self.messages if (some := message.get("tool_calls")) for call in some]
+        calls = [call for message in self.messages for call in message.get("tool_calls") or ()]
         functions = [call if "name" in call else _function(call) for call in calls]
         return [(function.get("name"), _bounded(function.get("arguments"))) for function in functions]
 
     @property
     def results(self) -> list[tuple[str, str]]:
-        """Every result of a tool that has a name and a text: these two."""
+        """The name and the text of every tool result that has both."""
         tools = [message for message in self.messages if message.get("role") == "tool"]
         pairs = [(message.get("name"), message.get("content")) for message in tools]
         return [(name, content) for name, content in pairs if type(name) is str and type(content) is str]
 
     @property
     def refused(self) -> bool:
-        """Whether the model's server marked a part of its answer as a refusal."""
+        """Whether the model's server marked a part of an answer as a refusal."""
         return bool(
             [message for message in self.messages if message.get("refusal") and message.get("role") == "assistant"]
         )
 
     @property
     def offered(self) -> set[str]:
-        """The names of the tools the model was offered."""
+        """The names of the tools in the request."""
         tools = self.params.get("tools")
         functions = [_function(tool) for tool in tools if type(tool) is dict] if type(tools) is list else []
         return {function["name"] for function in functions if type(function.get("name")) is str}
 
     def seconds(self, name: str) -> float | None:
-        """One time of `meta.timing`; None if it is not there or is not one."""
+        """A time of `meta.timing`; None if it is missing or invalid."""
         value: Any = self.timing.get(name)
         kind = type(value)
         return value if (kind is float or kind is int) and 0 <= value < LONGEST_S else None
 
     def count(self, name: str) -> int:
-        """One count of `meta.timing`, such as `retries`; 0 if it is not there or is not one."""
+        """A count of `meta.timing`, such as `retries`; 0 if it is missing or invalid."""
         value = self.timing.get(name)
         return value if is_count(value) else 0
 
@@ -369,12 +369,12 @@ class RowFacts:
 
     @lazy
     def times(self) -> RowTimes | None:
-        """Where its time went; None where the row has no such times."""
+        """Where the time of the rollout went; None if the row has no valid times."""
         return read_times(self.timing)
 
 
 def is_episode(row: Json) -> bool:
-    """Whether a row is an episode of a policy; a task may have a field of this name too, and a season in it."""
+    """Whether a row is an episode of a policy. A task may have another field with the name `episode`."""
     episode = row.get("episode")
     return (
         isinstance(episode, dict)
@@ -399,7 +399,7 @@ def _bounded(arguments: Any) -> Any:
 
 
 def _function(call: Json) -> Json:
-    """What holds the name of a call or of a tool: itself, or in `function` as chat completions have it."""
+    """The object with the name of a call or a tool: itself, or its `function`, as in chat completions."""
     if call.get("name") is None:
         function = call.get("function")
         if type(function) is dict:
@@ -408,5 +408,5 @@ def _function(call: Json) -> Json:
 
 
 def failure_reason(boundary: str, error: str) -> str:
-    """A failure in one line that begins with its boundary, said once."""
+    """A failure as one line that begins with its boundary."""
     return error if error.startswith(f"{boundary}: ") else f"{boundary}: {error}"

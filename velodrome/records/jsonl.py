@@ -1,8 +1,8 @@
-"""JSON lines that are whole or absent, plain or `.zst`, and the one parser for lines that may come from anywhere.
+"""Reads JSON lines, plain or `.zst`, and parses lines that other programs may have written.
 
-Reading streams and never holds more than one line. In a `.zst` file each line is a compressed frame of its own, which
-any zstd tool reads as one stream. `records/appender.py` writes such files. `loads` tries strict JSON first, because it
-is far quicker, and then takes what that has no form for: NaN, numbers beyond a float, lone surrogates, broken UTF-8.
+Reading streams and never holds more than one line. In a `.zst` file each line is a separate compressed frame; any zstd
+tool reads the file as one stream. `records/appender.py` writes such files. `loads` tries strict JSON first, because it
+is far faster, and then accepts NaN, numbers beyond a float, lone surrogates and broken UTF-8.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
-READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # to open a pipe otherwise waits for its other end
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe waits for its other end
 
 
 class LongLineError(InputError):
-    """A line beyond `MAX_LINE_BYTES`; a parser fed with it would take many times its size in memory."""
+    """A line beyond `MAX_LINE_BYTES`. Parsing it would need many times its size in memory."""
 
 
 class LostLine(NamedTuple):
-    """A line that could not be read. `torn`: it is not whole yet; `damaged`: how many bytes are in its place."""
+    """A line that could not be read. `torn`: its end is missing; `damaged`: the number of damaged bytes."""
 
     number: int
     reason: str
@@ -45,7 +45,7 @@ Lost = Callable[[LostLine], None]
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """A file beside a run, opened for reading; anything else with its name, such as a pipe, is an `OSError`."""
+    """Open a regular file for reading. Anything else, such as a pipe, is an `OSError`."""
     fd = os.open(path, READ)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -57,7 +57,7 @@ def read_lines(path: Path, *, lost: Lost | None = None) -> Iterator[tuple[int, b
     """Every line that is not blank, with its number from 1.
 
     A `.zst` file that is cut short is an `InputError`, and so is a line that is too long. With `lost` such lines are
-    passed over and reported. So are damaged bytes of a `.zst` file; however many lines were there, they count as one.
+    skipped and reported. So are damaged bytes of a `.zst` file, which count as one line.
     """
     try:
         with path.open("rb", _CHUNK_BYTES) as stream:
@@ -93,7 +93,7 @@ def _lost_line(number: int, line: bytes | Piece | None) -> LostLine:
 
 
 def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Piece | None]:
-    """Every line; of one that is too long, the start."""
+    """Every line; only the start of a line that is too long."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         if len(line) > MAX_LINE_BYTES:
@@ -102,18 +102,18 @@ def _plain_lines(stream: IO[bytes]) -> Iterator[bytes | Piece | None]:
 
 
 def loads(line: bytes | memoryview, *, finite: bool = False) -> Any:
-    """The value of a line, or a ValueError. With `finite`, NaN and infinite numbers are null.
+    """Parse a line, or raise a `ValueError`. With `finite`, NaN and infinite numbers become null.
 
-    Texts can be written out again, and whole numbers have 64 bits, as strict JSON gives them.
+    As with strict JSON, texts can be encoded again and whole numbers have 64 bits.
     """
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        strict = error
+        strict_error = error
     try:
         return _tidy(json.loads(bytes(line).decode("utf-8", "replace"), parse_int=_integer), finite)
     except (ValueError, RecursionError):
-        raise strict from None
+        raise strict_error from None
 
 
 def _integer(text: str) -> float:

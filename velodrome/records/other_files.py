@@ -1,9 +1,9 @@
-"""Files that are not rollouts: each is named with the command that reads it.
+"""Recognizes files that are not rollouts, and names the command that reads them.
 
-The kind of a row follows from its fields. A file is refused if its first rows, as far as their kind is known, are all
-of one such kind: a rollouts file from elsewhere may lack any field, and a file of tasks may have broken lines.
-NeMo Gym's rollouts have the conversation as Response items in `response.output`; read as ours they would have no words,
-no tool calls and no tokens. `velo import` converts such a file.
+The fields of a row show its kind. A file is refused if its first rows of a known kind are all of one other kind. Rows
+of unknown kind are ignored: foreign rollouts may have any field missing, and a file of tasks may have broken lines.
+NeMo Gym's rollouts have the conversation as Response items in `response.output`; read as Velodrome's they would have no
+text, no tool calls and no tokens. `velo import` converts such a file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from velodrome.records.task import check_task
 
 Json = dict[str, Any]
 
-_ROWS = 20
-_FIRST = 3  # rows of a file that is one of many
-_MADE = (".run.json", ".metrics.json", ".profile.json")
+_MOST_ROWS = 20
+_MOST_ROWS_OF_MANY = 3  # of each file in a folder
+_REPORTS = (".run.json", ".metrics.json", ".profile.json")
 _ROLLOUT = frozenset(("output", "response", "reward", "usage", "meta", "episode"))
 _EXPORT = frozenset(("chosen", "completions", "conversations"))
 _KINDS = {
@@ -35,28 +35,28 @@ _KINDS = {
 
 
 def other_file(path: Path) -> str | None:
-    """Why a file does not hold rollouts, and what reads it; None if it may hold them."""
-    if path.name.endswith(_MADE):
+    """Why a file does not contain rollouts, and which command reads it; None if it may contain rollouts."""
+    if path.name.endswith(_REPORTS):
         return f"{path}: made from rollouts, not a rollouts file; give the .jsonl beside it"
     if (problem := foreign_file(path)) is not None:
         return problem
-    lines = (line for _, line in islice(read_lines(path, lost=lambda *_: None), _ROWS))
+    lines = (line for _, line in islice(read_lines(path, lost=lambda *_: None), _MOST_ROWS))
     kinds = {kind for line in lines if (kind := _kind(_parsed(line))) is not None}
     kind = kinds.pop() if len(kinds) == 1 else "rollout"
     return f"{path}: {_KINDS[kind].format(path=path)}" if kind in _KINDS else None
 
 
 def refuse_other_file(path: Path, *, failures: bool = False) -> None:
-    """Raise if a file does not hold rollouts; `failures` lets a failures file through."""
+    """Raise if a file does not contain rollouts; with `failures`, a failures file is accepted."""
     problem = other_file(path)
     if problem is not None and not (failures and _KINDS["failure"].format(path=path) in problem):
         raise InputError(problem)
 
 
 def first_row(path: Path) -> tuple[str | None, Any]:
-    """The kind of a file (`rollout`, or a name of `_KINDS`) and the row that shows it; None if no row does."""
+    """The kind of a file (`rollout`, or a name of `_KINDS`) and its first row of that kind; None if unknown."""
     try:
-        for _, line in islice(read_lines(path, lost=lambda *_: None), _FIRST):
+        for _, line in islice(read_lines(path, lost=lambda *_: None), _MOST_ROWS_OF_MANY):
             row = _parsed(line)
             if (kind := _kind(row)) is not None:
                 return kind, row
@@ -93,13 +93,13 @@ FOREIGN = "a rollout of NeMo Gym, with the conversation in response.output; velo
 
 
 def is_foreign(row: Any) -> bool:
-    """Whether this is a rollout in NeMo Gym's shape; a `response` of ours has no `output`."""
+    """Whether this is a rollout of NeMo Gym; the `response` of a Velodrome rollout has no `output`."""
     response = row.get("response") if isinstance(row, dict) else None
     return isinstance(response, dict) and isinstance(response.get("output"), list)
 
 
 def foreign_file(path: Path) -> str | None:
-    """The problem if the first row of a file is such a rollout; None of a file that cannot be read."""
+    """The problem if the first row of a file is a NeMo Gym rollout; None also if the file cannot be read."""
     try:
         for number, line in read_lines(path, lost=lambda *_: None):
             return where(path, number) if is_foreign(_parsed(line)) else None

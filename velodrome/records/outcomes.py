@@ -1,7 +1,7 @@
-"""How a rollout ended: `finished`, or what stopped it. One table for writers and readers.
+"""How a rollout ended: `finished`, or the reason it stopped. Writers and readers share this table.
 
-A response that is not complete was stopped, whatever its reason: no limit looks like a clean finish. Rows from before
-`meta.outcome` say it in `response`.
+A response that is not complete was stopped, even if its reason is unknown. Rows without `meta.outcome` have the reason
+in `response`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 Json = dict[str, Any]
 
 FINISHED = "finished"
-OTHER = "incomplete"  # stopped by a word that is not known here
+OTHER = "incomplete"  # stopped for an unknown reason
 _REASONS = {
     "max_steps": "steps",
     "max_turns": "steps",
@@ -24,7 +24,7 @@ _REASONS = {
     "content_filter": "content_filter",
 }
 OUTCOMES = (FINISHED, *dict.fromkeys(_REASONS.values()), OTHER)
-# Reasons of an agent or an environment, which stop between two turns: the last text is whole.
+# Agents and environments stop for these reasons between two turns, so the last text is whole.
 BETWEEN_TURNS = frozenset(("max_steps", "max_turns", "max_rollout_tokens", "max_rollout_s", "truncated"))
 
 
@@ -39,8 +39,8 @@ def stop_reason(response: Json, params: Json) -> str:
 
 
 def outcome_of(response: Json, params: Json) -> str:
-    """How the rollout of this response ended. A response without a status is taken for a whole one, unless it says why
-    it is not: some servers give the reason and leave the status."""
+    """How the rollout of this response ended. Without a status, the response is complete unless it has a reason: some
+    servers send only the reason."""
     status = response.get("status") or "completed"
     if status == "completed" and type(_member(response.get("incomplete_details"), "reason")) is str:
         status = "incomplete"

@@ -1,7 +1,6 @@
-"""New files that are complete or absent, and that replace no existing file.
+"""New files that are complete or absent.
 
-What is written goes to a hidden file beside the target; `commit` moves it there. A name that ends in `.zst` is
-compressed.
+Data is written to a hidden file beside the target; `commit` moves it there. A file with a name in `.zst` is compressed.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from velodrome.records.rollout import SIDECARS, beside
 
 
 def side_file_problem(path: Path) -> str | None:
-    """The problem with a name that belongs to a file beside another output, or None."""
+    """The problem if this is the name of a file beside another output, or None."""
     if path.name.removesuffix(".zst").endswith(tuple(f".{kind}" for kind in SIDECARS)):
         return f"{path}: the name of a file that belongs to a run's rollouts; give another output"
     return None
 
 
 def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite: bool) -> None:
-    """Raise if a file to be written is one that is read, belongs to one, or is there and must stay."""
-    read = {each.resolve() for source in sources for each in (source, *(beside(source, kind) for kind in SIDECARS))}
+    """Raise if an output is an input, a file beside an input, or exists and may not be replaced."""
+    inputs = {file.resolve() for source in sources for file in (source, *(beside(source, kind) for kind in SIDECARS))}
     problems = []
     for path in paths:
-        if path.resolve() in read:
+        if path.resolve() in inputs:
             problems.append(f"{path}: the file that is read, or one that belongs to it; give another output")
         elif (problem := side_file_problem(path)) is not None:
             problems.append(problem)
@@ -41,18 +40,18 @@ def refuse_existing(paths: Iterable[Path], sources: Iterable[Path], *, overwrite
 
 
 class OutFile:
-    """One new file. Leaving the block without `commit` leaves nothing behind."""
+    """One new file. Without `commit`, everything is removed at the end of the block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self._made = [folder for folder in path.parents if not folder.exists()]  # innermost first
+        self._new_folders = [folder for folder in path.parents if not folder.exists()]  # innermost first
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._raw: IO[bytes] = self.part.open("w+b")
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-        self.stream: Any = self._raw  # what a writer of another kind (Parquet) writes to
+        self.stream: Any = self._raw  # for writers of other formats (Parquet)
         if path.suffix == ".zst":
             from velodrome.records.zst import zstandard
 
@@ -84,16 +83,16 @@ class OutFile:
 
     def __exit__(self, *error: object) -> None:
         if self.part.exists():
-            with suppress(OSError):  # the disk is full: there is nothing to save
+            with suppress(OSError):  # the disk is full, but the file is removed anyway
                 self._close()
             self.part.unlink(missing_ok=True)
-        for folder in self._made:
-            with suppress(OSError):  # something else is in it
+        for folder in self._new_folders:
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file in one step, so that a reader or a crash meets the old one or the new one."""
+    """Replace a file in one step: a reader sees the old file or the new one, also after a crash."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -1,6 +1,6 @@
 """Fills in what OpenAI's types require of a Response: ids, times, lists that may be empty.
 
-Ids of items are derived from the id of the Response and their place, so the same Response has the same ids.
+Ids of items are derived from the id of the Response and their index, so they are stable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 Json = dict[str, Any]
 
 _ID_PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
-_REASONS = ("max_output_tokens", "content_filter", None)  # OpenAI's own; any other is `metadata.stop`
+_REASONS = ("max_output_tokens", "content_filter", None)  # of OpenAI; others go to `metadata.stop`
 _OPTIONAL: Json = {"object": "response", "status": "completed", "error": None, "incomplete_details": None}
 _DETAILS: Json = {
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -30,9 +30,9 @@ def item_id(kind: str, response_id: str, index: int) -> str:
 
 
 def complete(response: Json, request: Json = _NOTHING) -> Json:
-    """The Response to that request with every field that OpenAI's types require. Existing fields are kept."""
-    name = response.get("id") or f"resp_{uuid4().hex}"
-    whole = {**_OPTIONAL, **response, "id": name}
+    """The Response to the request with every field that OpenAI's types require. Existing fields are kept."""
+    response_id = response.get("id") or f"resp_{uuid4().hex}"
+    whole = {**_OPTIONAL, **response, "id": response_id}
     if whole.get("created_at") is None:
         whole["created_at"] = int(time())
     if whole.get("model") is None:
@@ -46,40 +46,40 @@ def complete(response: Json, request: Json = _NOTHING) -> Json:
     details = whole["incomplete_details"]
     if isinstance(details, dict) and details.get("reason") not in _REASONS:
         whole = stopped(whole, details["reason"])
-    whole["output"] = complete_items(response["output"], name)
+    whole["output"] = complete_items(response["output"], response_id)
     whole["usage"] = complete_usage(response.get("usage"))
     return whole
 
 
 def stopped(response: Json, reason: Any) -> Json:
-    """The Response with a reason that OpenAI's types do not have; a label of the user's by that name is replaced."""
+    """The Response with a stop reason that OpenAI's types do not have. It replaces a user's `metadata.stop`."""
     metadata = response.get("metadata")
-    own = metadata if isinstance(metadata, dict) else _NOTHING
-    return {**response, "incomplete_details": None, "metadata": {**own, "stop": reason}}
+    labels = metadata if isinstance(metadata, dict) else _NOTHING
+    return {**response, "incomplete_details": None, "metadata": {**labels, "stop": reason}}
 
 
-def complete_items(items: list[Any], name: str) -> list[Any]:
-    """The items of a Response of that id."""
-    return [_item(item, name, at) for at, item in enumerate(items)]
+def complete_items(items: list[Any], response_id: str) -> list[Any]:
+    """The items of a Response with the fields that their types require."""
+    return [_complete_item(item, response_id, index) for index, item in enumerate(items)]
 
 
-def distinct_ids(items: list[Json], name: str) -> list[Json]:
-    """The items of a Response of that id; one with the id of an item before it has an id of its own.
+def distinct_ids(items: list[Json], response_id: str) -> list[Json]:
+    """The items of a Response with distinct ids. An item with the id of an earlier item gets a new id.
 
-    Some models count from one in every turn.
+    Some models restart their ids in every turn.
     """
     if len({item["id"] for item in items}) == len(items):
         return items
     seen: set[str] = set()
     result = []
-    for at, item in enumerate(items):
-        result.append({**item, "id": item_id(item["type"], name, at)} if item["id"] in seen else item)
+    for index, item in enumerate(items):
+        result.append({**item, "id": item_id(item["type"], response_id, index)} if item["id"] in seen else item)
         seen.add(item["id"])
     return result
 
 
 def complete_usage(usage: Any) -> Json | None:
-    """Token counts with their details and their sum, or None where there are none."""
+    """Token counts with their details and their total; None without counts."""
     if not usage or not isinstance(usage, dict):
         return None
     whole = dict(usage)
@@ -93,35 +93,35 @@ def complete_usage(usage: Any) -> Json | None:
     return whole
 
 
-def _item(item: Any, response_id: str, index: int) -> Any:
-    """An item with what its type requires. A field of a wrong type stays as it is: others judge it."""
+def _complete_item(item: Any, response_id: str, index: int) -> Any:
+    """An item with the fields that its type requires. Fields of a wrong type are kept: `flaw` reports them."""
     if not isinstance(item, dict):
         return item
     kind = item.get("type", "message")
-    made: Json = {"type": kind, **item}
+    whole: Json = {"type": kind, **item}
     if not item.get("id"):
-        made["id"] = item_id(kind, response_id, index)
+        whole["id"] = item_id(kind, response_id, index)
     if kind == "message":
-        made.setdefault("role", "assistant")
-        if made["role"] == "assistant":
-            made.setdefault("status", "completed")
-            made["content"] = _parts(item.get("content"))
+        whole.setdefault("role", "assistant")
+        if whole["role"] == "assistant":
+            whole.setdefault("status", "completed")
+            whole["content"] = _parts(item.get("content"))
     elif kind == "function_call":
-        made["call_id"] = item.get("call_id") or item.get("id") or ""
+        whole["call_id"] = item.get("call_id") or item.get("id") or ""
         arguments = item.get("arguments")
         if not isinstance(arguments, str):
-            made["arguments"] = orjson.dumps({} if arguments is None else arguments).decode()
+            whole["arguments"] = orjson.dumps({} if arguments is None else arguments).decode()
     elif kind == "function_call_output":
-        made.setdefault("status", "completed")
+        whole.setdefault("status", "completed")
     elif kind == "reasoning":
-        summary = made.setdefault("summary", [])
+        summary = whole.setdefault("summary", [])
         if isinstance(summary, str):
-            made["summary"] = [{"type": "summary_text", "text": summary}]
-    return made
+            whole["summary"] = [{"type": "summary_text", "text": summary}]
+    return whole
 
 
 def _parts(content: Any) -> Any:
-    """What the assistant said, as parts."""
+    """The content of an assistant message as parts."""
     if isinstance(content, list):
         return [_part(part) for part in content]
     if content is None:
@@ -132,9 +132,8 @@ def _parts(content: Any) -> Any:
 def _part(part: Any) -> Any:
     if not isinstance(part, dict) or part.get("type") != "output_text":
         return part
-    made = part if isinstance(part.get("annotations"), list) else {**part, "annotations": []}
-    probs = part.get("logprobs")
-    if not probs or not isinstance(probs, list):
-        return made
-    known = [{**_LOGPROB, **each} if isinstance(each, dict) else each for each in probs]
-    return {**made, "logprobs": known}
+    whole = part if isinstance(part.get("annotations"), list) else {**part, "annotations": []}
+    logprobs = part.get("logprobs")
+    if not logprobs or not isinstance(logprobs, list):
+        return whole
+    return {**whole, "logprobs": [{**_LOGPROB, **each} if isinstance(each, dict) else each for each in logprobs]}

@@ -1,7 +1,7 @@
-"""One line of the output: how an agent's result becomes a rollout, and how to get back from one.
+"""One line of the output: converts an agent's result to a rollout, and a rollout to its task and response.
 
-The conversation is in `output`, once; all bookkeeping is under `meta`. A line is a rollout when the whole line
-parses: one whose end is intact and whose start was overwritten is damaged, and counts for no reader.
+The conversation is in `output`, once; all bookkeeping is under `meta`. A line is a rollout only if the whole line
+parses: readers ignore a line whose start was overwritten, even if its end is intact.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SIDECARS = (
     "progress.json",
     "keys",
 )
-FAILED = 1_000_000_000  # numbers of entries above it are lines of the failures file
+FAILED = 1_000_000_000  # entries with larger numbers are lines of the failures file
 OWN_FIELDS = ("output", "response", "usage", "meta")
-TURN_FIELDS = ("step_rewards", "terminated", "truncated", "players")  # of the turns themselves, whoever scores them
+TURN_FIELDS = ("step_rewards", "terminated", "truncated", "players")  # of the turns: scoring again does not change them
 _ENCODE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
 def make_rollout(task: Json, result: Json, meta: Json, *, deferred: bool = False) -> Json:
-    """The row for what `agent.run(task)` returned.
+    """The row for the result of `agent.run(task)`.
 
-    A task field that a rollout needs the name of, or that the score has another value for, is kept in `meta.shadowed`.
+    A task field whose name the rollout or the score uses for another value is kept in `meta.shadowed`.
     """
     response = result["response"]
     items = response.get("output") or []
@@ -75,36 +75,36 @@ def _summary(response: Json, items: list[Json]) -> Json:
     summary = {name: response[name] for name in ("id", "model", "status", "incomplete_details") if response.get(name)}
     metadata = response.get("metadata")
     if isinstance(metadata, dict) and metadata.get("stop") and response.get("status") == "incomplete":
-        summary["metadata"] = {"stop": metadata["stop"]}  # the rest is the request's own
+        summary["metadata"] = {"stop": metadata["stop"]}  # the rest is from the request
     summary["content"] = conversation.final_text(items)
     return summary
 
 
 def task_of(row: Json) -> Json:
-    """The task a rollout was made from: the row without what the run added."""
+    """The task of a rollout: the row without the fields that the run added."""
     meta = row["meta"]
-    gone = {*OWN_FIELDS, "reward", *meta.get("scored", ())}
-    task = {name: value for name, value in row.items() if name not in gone}
+    added = {*OWN_FIELDS, "reward", *meta.get("scored", ())}
+    task = {name: value for name, value in row.items() if name not in added}
     task.update(meta.get("shadowed", {}))
     return task
 
 
 def rescored(row: Json, task: Json, score: Json, *, verify_s: float) -> Json:
-    """The row with another score in place of the one it had."""
-    played = [name for name in TURN_FIELDS if name in row and name in row["meta"].get("scored", ())]
-    score = {**score, **{name: row[name] for name in played}}
+    """The row with a new score instead of its old one."""
+    turn_fields = [name for name in TURN_FIELDS if name in row and name in row["meta"].get("scored", ())]
+    score = {**score, **{name: row[name] for name in turn_fields}}
     fields = {name: value for name, value in score.items() if name not in (*OWN_FIELDS, "responses_create_params")}
-    kept = {name: value for name, value in task.items() if name not in OWN_FIELDS}
+    task_fields = {name: value for name, value in task.items() if name not in OWN_FIELDS}
     meta = {name: value for name, value in row["meta"].items() if name != "verification"}
     meta["timing"] = {**meta.get("timing", {}), "verify_later_s": round(verify_s, 6)}
     meta["scored"] = [name for name, value in fields.items() if name not in task or task[name] != value]
     _shadow(meta, task, meta["scored"])
-    own = {name: row[name] for name in ("output", "response", "usage")}
-    return {**kept, **own, **fields, "meta": meta}
+    own_fields = {name: row[name] for name in ("output", "response", "usage")}
+    return {**task_fields, **own_fields, **fields, "meta": meta}
 
 
 def completed(row: Json, task: str, number: int) -> Json:
-    """A minimal rollout with the parts that a row has; it is told apart by a number, such as that of its line."""
+    """Add the required parts to a minimal rollout. `number`, such as its line number, makes its key unique."""
     messages = with_call_ids(row["output"])
     items = conversation.items(messages)
     return {
@@ -117,28 +117,28 @@ def completed(row: Json, task: str, number: int) -> Json:
 
 
 def with_call_ids(messages: list[Json]) -> list[Json]:
-    """The messages with ids where calls have none; a result without one belongs to the first open call of its name."""
+    """Add missing ids to tool calls. A result without an id belongs to the first open call of its name."""
     result: list[Json] = []
-    opened: list[Json] = []
-    made = 0
+    open_calls: list[Json] = []
+    call_count = 0
     for message in messages:
         calls = []
         for call in message.get("tool_calls") or ():
-            made += 1
-            calls.append(call if call.get("id") else {**call, "id": f"call_{made}"})
-        opened += calls
+            call_count += 1
+            calls.append(call if call.get("id") else {**call, "id": f"call_{call_count}"})
+        open_calls += calls
         if calls:
             message = {**message, "tool_calls": calls}
-        elif message.get("role") == "tool" and opened and not message.get("tool_call_id"):
-            call = next((call for call in opened if call.get("name") == message.get("name")), opened[0])
-            opened = [each for each in opened if each is not call]
+        elif message.get("role") == "tool" and open_calls and not message.get("tool_call_id"):
+            call = next((call for call in open_calls if call.get("name") == message.get("name")), open_calls[0])
+            open_calls = [each for each in open_calls if each is not call]
             message = {**message, "tool_call_id": call["id"]}
         result.append(message)
     return result
 
 
 def response_of(row: Json) -> Json:
-    """The OpenAI Response a verifier saw, put together from the row."""
+    """The OpenAI Response that the verifier received, rebuilt from the row."""
     meta = row.get("meta") or {}
     response = {
         "id": f"resp_{meta.get('key', '')}",
@@ -177,7 +177,7 @@ def split_key(key: str) -> tuple[str, int]:
 
 
 def beside(path: Path, kind: str) -> Path:
-    """A file that goes with a rollouts file: `rollouts.jsonl` -> `rollouts.<kind>`; `.zst` makes no difference."""
+    """The path of a file beside a rollouts file: `rollouts.jsonl` or `rollouts.jsonl.zst` -> `rollouts.<kind>`."""
     name = path.name
     for suffix in (".jsonl.zst", ".jsonl"):
         if name.endswith(suffix):

@@ -1,7 +1,7 @@
-"""`meta.timing` as typed values: the one reader of a row's times. `collector/account.py` writes them.
+"""`meta.timing` as typed values: the only reader of a row's times. `collector/account.py` writes them.
 
-Without a total and parts that are times there are none at all; any other value that is not what it should be counts as
-absent. The tree stays as it was written: `[name, start in µs, length in µs, counts, children]`.
+If the total or a part is invalid, the row has no times; any other invalid value counts as missing. The tree is kept
+as written: `[name, start in µs, length in µs, counts, children]`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Json = dict[str, Any]
 Parts = tuple[float, float, float, float, float, float, float, float]
 
 PARTS = ("queue", "connection", "session", "model", "backoff", "tools", "verify", "other")
-WAITS = ("queue", "connection", "backoff")  # spans inside others, whose time is not that of those
-_MOST = 1e9  # of anything that is counted
+WAITS = ("queue", "connection", "backoff")  # spans inside others, which do not count as time of the outer span
+_MOST = 1e9  # upper bound of counts
 _LONGEST_REASON = 100
 _NUMBER = (int, float)  # not a union: making one takes longer than the check
-# What a row may say besides: the value where it does not, and what it is below.
+# Other numbers of a row: the value if missing, and the upper bound.
 _NUMBERS: dict[str, tuple[float | None, float]] = {
     **dict.fromkeys(("model_calls", "retries", "rate_limited"), (0, _MOST)),
     "read_s": (0.0, LONGEST_S),
@@ -28,7 +28,7 @@ _NUMBERS: dict[str, tuple[float | None, float]] = {
 
 
 class RowTimes:
-    """Where the time of one attempt went, and what surrounded it. None where the row does not say."""
+    """Where the time of one attempt went, and the load around it. A missing value is None."""
 
     __slots__ = ("cpu", "in_flight", "lag_s", "limit", "model_calls", "pace", "parts", "rate_limited", "read_s",
                  "retries", "total_s", "tree", "workers", "write_s")  # fmt: skip
@@ -48,13 +48,13 @@ class RowTimes:
     workers: int  # processes side by side; `cpu` and `lag_s` are those of one
 
     def __init__(self, timing: Json) -> None:
-        """Raises one of HOSTILE if these are not times."""
+        """Raises one of HOSTILE if the times are invalid."""
         get = timing.get
         self.total_s, self.parts = _timed_parts(timing)
         tree = get("tree")
         self.tree = tree if type(tree) is list else []
         pace = get("pace")
-        self.pace = _changes(pace) if pace else []
+        self.pace = _valid_changes(pace) if pace else []
         workers = get("workers", 1)
         self.workers = workers if type(workers) is int and 1 <= workers < _MOST else 1
         for name, (absent, most) in _NUMBERS.items():
@@ -64,12 +64,12 @@ class RowTimes:
             setattr(self, name, value)
 
 
-def _changes(pace: Any) -> list[Any]:
-    """Those of a row's changes of the limit that are some."""
+def _valid_changes(pace: Any) -> list[Any]:
+    """The valid changes of the limit in a row."""
     return [
-        each
-        for each in (pace if type(pace) is list else ())
-        if type(each) is list and list(map(type, each)) == [int, int, str] and len(each[2]) <= _LONGEST_REASON
+        change
+        for change in (pace if type(pace) is list else ())
+        if type(change) is list and list(map(type, change)) == [int, int, str] and len(change[2]) <= _LONGEST_REASON
     ]
 
 
@@ -81,22 +81,22 @@ def read_times(timing: Json) -> RowTimes | None:
 
 
 def waits_below(name: str, children: list[Any]) -> dict[str, int]:
-    """Microseconds of each wait below a span, which are not its own.
+    """Microseconds of each wait below a span, to be subtracted from it.
 
-    Of tools side by side those of the one that worked longest count: then none worked longer than all together.
+    Of parallel tools only the waits of the tool that worked longest count, so that no part is negative.
     """
     waits: dict[str, int] = {}
     longest = -1
-    for child, _, length, _, below in children:
+    for child, _, length, _, grandchildren in children:
         if child[:6] == "limit:":
             result = {"queue": length}
         elif child in WAITS:
             result = {child: length}
         else:
-            result = waits_below(child, below) if below else {}
+            result = waits_below(child, grandchildren) if grandchildren else {}
         if name != "tools":
-            for each, lasted in result.items():
-                waits[each] = waits.get(each, 0) + lasted
+            for wait, wait_length in result.items():
+                waits[wait] = waits.get(wait, 0) + wait_length
         elif length - sum(result.values()) > longest:
             waits, longest = result, length - sum(result.values())
     return waits
@@ -111,8 +111,8 @@ def _timed_parts(timing: Json) -> tuple[float, Parts]:
     if "other_s" not in timing:  # of an older format, in which the model's part holds its waits
         model = max(model - queue - backoff, 0.0)
     other = total - (queue + connection + session + model + backoff + tools + verify)
-    fine = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
-    if not (fine and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
+    valid = queue >= 0 and session >= 0 and model >= 0 and backoff >= 0 and tools >= 0 and verify >= 0
+    if not (valid and connection >= 0 and 0 <= total < LONGEST_S and other > -LONGEST_S):
         raise ValueError(total)
     if other < 0:  # rounded, or put together from several clocks
         total, other = total - other, 0.0

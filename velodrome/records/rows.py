@@ -1,4 +1,4 @@
-"""The rows of a JSONL file that others may have written: every line that is a JSON object is one."""
+"""Reads the rows of a JSONL file that another program may have written: every JSON object is a row."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _THE_END = "nothing after it was read"
 
 
 def read_rows(path: Path, lost: Lost) -> Iterator[tuple[int, Json, int]]:
-    """Every row with the number of its line and its size in bytes; `lost` gets each other line.
+    """Every row with its line number and its size in bytes; `lost` is called with every other line.
 
     A rollout of another project is an `InputError`.
     """
-    number = foreign = 0
+    line_number = foreign_line = 0
     try:
-        for number, line in read_lines(path, lost=lost):
+        for line_number, line in read_lines(path, lost=lost):
             try:
                 row = loads(line)
             except ValueError as error:
-                lost(LostLine(number, f"not JSON: {error}", torn=line[-1:] != b"\n"))
+                lost(LostLine(line_number, f"not JSON: {error}", torn=line[-1:] != b"\n"))
                 continue
             if is_foreign(row):
-                foreign = number
+                foreign_line = line_number
                 break
             if type(row) is dict:
-                yield number, row, len(line)
+                yield line_number, row, len(line)
             else:
-                lost(LostLine(number, "not an object"))
+                lost(LostLine(line_number, "not an object"))
     except InputError as error:
-        if not number:
-            raise  # no file, or none that could be read at all
+        if not line_number:
+            raise  # nothing could be read
         reason = str(error).removeprefix(f"{path}: ")
-        lost(LostLine(number + 1, f"{reason}; {_THE_END}"))
-    if foreign:
-        raise InputError(where(path, foreign))
+        lost(LostLine(line_number + 1, f"{reason}; {_THE_END}"))
+    if foreign_line:
+        raise InputError(where(path, foreign_line))
 
 
 def read_facts(path: Path, lost: Lost) -> Iterator[RowFacts]:
@@ -52,7 +52,7 @@ def read_facts(path: Path, lost: Lost) -> Iterator[RowFacts]:
 
 
 def read_failures(rollouts: Path) -> Iterator[RowFacts]:
-    """The failed attempts in the failures file beside a rollouts file. A torn line runs again and counts nowhere."""
+    """The failed attempts in the failures file beside a rollouts file. A torn line is ignored: it will run again."""
     path = beside(rollouts, "failures.jsonl")
     if path.is_file():
         for line, row, size in read_rows(path, Unread(path)):
@@ -60,7 +60,7 @@ def read_failures(rollouts: Path) -> Iterator[RowFacts]:
 
 
 def read_attempts(rollouts: Path, lost: Lost) -> Iterator[RowFacts]:
-    """The rows of a file and the failed attempts beside it, each before the first row that was finished after it."""
+    """The rows of a file and the failed attempts beside it. A failure comes before the next row that finished."""
     failures = read_failures(rollouts)
     failure = next(failures, None)
     for facts in read_facts(rollouts, lost):
@@ -77,14 +77,14 @@ MOST_NOTES = 20
 
 
 class Notes(list[str]):
-    """The first twenty notes on something; `more` counts those after them."""
+    """The first twenty notes; `more` counts the rest."""
 
     def __init__(self, notes: Iterable[str] = ()) -> None:
         super().__init__(notes)
         self.more = 0
 
     def add(self, text: str) -> None:
-        """Keep a note, or count it."""
+        """Add a note, or count it if there are enough."""
         if len(self) < MOST_NOTES:
             self.append(text)
         else:
@@ -92,7 +92,7 @@ class Notes(list[str]):
 
 
 class Unread:
-    """Notes on the lines of one file that were lost: the first few by number, of the rest how many there are."""
+    """Notes on the lost lines of one file: the first few with their numbers, and the count of the rest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,9 +107,9 @@ class Unread:
             return
         self.count += 1
         if lost.torn or len(self._notes) < MOST_NOTES:  # only one line can be torn, and it is the last
-            what = "not whole: it is being written, or was torn" if lost.torn else "not a rollout"
-            what = lost.reason if lost.reason.endswith(_THE_END) else what
-            self._notes.append(f"{self.path}:{lost.number}: {what}; it is not counted")
+            reason = "not whole: it is being written, or was torn" if lost.torn else "not a rollout"
+            reason = lost.reason if lost.reason.endswith(_THE_END) else reason
+            self._notes.append(f"{self.path}:{lost.number}: {reason}; it is not counted")
 
     @property
     def notes(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""One line of the input: what makes it a task, and what it is called.
+"""One line of the input: checks that it is a task, and finds its id.
 
 A task's id is its own `id` or `task_id`, else a digest of its content, so that the same row has the same key in every
-run and every file. The digest is kept either way: it tells two tasks with the same id apart.
+run and every file. The digest is stored in any case, to distinguish tasks with the same id.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import orjson
 Json = dict[str, Any]
 
 _SEE = "(see docs/rollouts.md#task)"
-# Usual names of what the verifier compares with: a number there belongs to the task.
+# Usual names of the expected answer: a number there belongs to the task, not to the score.
 ANSWER_KEYS = ("expected_answer", "expected", "ground_truth", "reference_answer", "target", "answer")
 DEEPEST = 250  # levels of a task or of a request
 
 
 def parse_task(line: bytes) -> Json:
-    """The row of one line; a `ValueError` says what is wrong with it."""
+    """Parse and check the task on a line. A `ValueError` describes the problem."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -33,7 +33,7 @@ def parse_task(line: bytes) -> Json:
 
 
 def check_task(row: Any, *, done: bool = False) -> None:
-    """Raise a `ValueError` if this is not a task. Of one that is `done` only what readers rely on is checked."""
+    """Raise a `ValueError` if this is not a task. With `done`, check only what readers rely on."""
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {_kind(row)} {_SEE}")
     params = row.get("responses_create_params")
@@ -51,7 +51,7 @@ def check_task(row: Any, *, done: bool = False) -> None:
 
 
 def check_input(prompt: Any) -> None:
-    """Check a prompt: a text that is not empty, or messages. A `ValueError` says what is wrong."""
+    """Check a prompt: a text that is not empty, or messages. A `ValueError` describes the problem."""
     if prompt is None:
         raise ValueError(f'no "responses_create_params.input" {_SEE}')
     if not prompt or not isinstance(prompt, str | list):
@@ -63,12 +63,12 @@ def check_input(prompt: Any) -> None:
 
 
 def is_too_deep(line: bytes, row: Json) -> bool:
-    """Whether a row is nested too deeply to be written. Lines with few brackets need no look."""
-    return line.count(b"{") + line.count(b"[") > DEEPEST and not can_be_written(row)
+    """Whether a row is nested too deeply to be encoded. Lines with few brackets need no test."""
+    return line.count(b"{") + line.count(b"[") > DEEPEST and not can_be_encoded(row)
 
 
-def can_be_written(value: Any) -> bool:
-    """Whether orjson, which reads deeper than it writes, can write this value inside a rollout."""
+def can_be_encoded(value: Any) -> bool:
+    """Whether orjson, which parses deeper than it encodes, can encode this value inside a rollout."""
     try:
         orjson.dumps([[[[value]]]])
     except orjson.JSONEncodeError:
@@ -89,16 +89,16 @@ def _kind(value: Any) -> str:
 
 
 def task_id(row: Json) -> str:
-    """The task's id: its own, else its digest."""
+    """The row's own id, else its digest."""
     return own_id(row) or digest(row)
 
 
 def own_id(row: Json) -> str | None:
     """The row's own id, or None."""
     for name in ("id", "task_id"):
-        own = row.get(name)
-        if (isinstance(own, str) and own) or (isinstance(own, int) and not isinstance(own, bool)):
-            return str(own)
+        value = row.get(name)
+        if (isinstance(value, str) and value) or (isinstance(value, int) and not isinstance(value, bool)):
+            return str(value)
     return None
 
 
@@ -114,14 +114,14 @@ def hashed(text: str | bytes) -> int:
 
 
 def is_minimal(row: Json) -> bool:
-    """Whether a row is a request, a conversation and what `verify` returned, without our bookkeeping (seed 004)."""
+    """Whether a row is a minimal rollout: a request, a conversation and a score, without `meta` (seed 004)."""
     params = row.get("responses_create_params")
-    asked = isinstance(params, dict) and "input" in params and isinstance(row.get("output"), list)
-    return asked and row.get("meta") is None and row.get("response") is None
+    has_parts = isinstance(params, dict) and "input" in params and isinstance(row.get("output"), list)
+    return has_parts and row.get("meta") is None and row.get("response") is None
 
 
 def task_of_minimal(row: Json) -> str | None:
-    """The name of a minimal rollout's task: its own, else a digest of what is asked and expected, without sampling."""
+    """The id of a minimal rollout's task: its own, else a digest of the prompt and the expected answer."""
     params = row["responses_create_params"]
     content = {name: params[name] for name in ("input", "instructions", "tools") if params.get(name) is not None}
     try:
@@ -137,18 +137,18 @@ def agent_of(row: Json) -> str | None:
     return name if isinstance(name, str) else None
 
 
-_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "reasoning_content", "audio")
+_CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "reasoning_content", "audio")
 _ROLES = frozenset((None, "system", "developer", "user", "assistant", "tool", "function", "other"))
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _LIMITS = ("max_output_tokens", "max_tokens", "max_completion_tokens")
 _PLAIN = frozenset(("type", "role", "content"))  # the fields of most messages
-# Not unions: making one takes longer than the check.
+# Tuples, not unions: creating a union takes longer than the check.
 _TEXT, _OBJECT, _NUMBER = (str, type(None)), (dict, type(None)), (int, float)
 
 
 class RequestFlaw(NamedTuple):
-    """A field of a request that cannot be used, and why: `problem` ends a sentence that begins with the field."""
+    """An invalid field of a request. `problem` continues a sentence that starts with the field's name."""
 
     param: str
     problem: str
@@ -157,12 +157,12 @@ class RequestFlaw(NamedTuple):
         return f'"{self.param}" {self.problem}'
 
     def below(self, place: str) -> RequestFlaw:
-        """The flaw with its place before the field's name."""
+        """The flaw with a path before the field's name."""
         return RequestFlaw(f"{place}.{self.param}" if self.param else place, self.problem)
 
 
 def request_flaw(params: Json, conversation: str = "input") -> RequestFlaw | None:
-    """The flaw of a request, or None. Fields that are not named here pass."""
+    """The first flaw of a request, or None. Unknown fields are not checked."""
     flaw = _shape_flaw(params, conversation)
     if flaw is not None:
         return flaw
@@ -170,8 +170,8 @@ def request_flaw(params: Json, conversation: str = "input") -> RequestFlaw | Non
     if isinstance(items, list):
         for index, item in enumerate(items):
             if item.get("role", "user") not in _ROLES and item.get("type", "message") == "message":
-                known = "system, developer, user, assistant or tool"
-                return RequestFlaw(f"{conversation}[{index}].role", f"must be {known}, not {item['role']!r:.40}")
+                roles = "system, developer, user, assistant or tool"
+                return RequestFlaw(f"{conversation}[{index}].role", f"must be {roles}, not {item['role']!r:.40}")
     for index, tool in enumerate(params.get("tools") or ()):
         flaw = _tool_flaw(tool)
         if flaw is not None:
@@ -224,7 +224,7 @@ def _not_objects(name: str) -> RequestFlaw:
 
 
 def _tool_flaw(tool: Json) -> RequestFlaw | None:
-    """A tool of either dialect. Kinds other than functions are not examined."""
+    """The flaw of a tool of the Responses or the Chat Completions API, or None. Only functions are examined."""
     if not isinstance(tool.get("type"), str):
         return RequestFlaw("type", "must be a text")
     if tool["type"] != "function":
@@ -271,13 +271,13 @@ def item_flaw(item: Any) -> RequestFlaw | None:
     for index, call in enumerate(_list(item.get("tool_calls"))):
         if not _is_call(call):
             return RequestFlaw(f"tool_calls[{index}]", "has no function name")
-    if kind == "message" and item.get("content") is None and not any(map(item.get, _INSTEAD_OF_CONTENT)):
+    if kind == "message" and item.get("content") is None and not any(map(item.get, _CONTENT_SUBSTITUTES)):
         return RequestFlaw("", 'is a message without "content"')
     return _content_flaw("content", item.get("content")) or _content_flaw("summary", item.get("summary"))
 
 
 def _list(value: Any) -> list[Any]:
-    """The list; an empty one for null; for anything else a list with a flaw."""
+    """The list; for null an empty list; for any other value a list with an invalid entry."""
     return value if isinstance(value, list) else [None] if value else []
 
 
@@ -298,7 +298,7 @@ def _content_flaw(name: str, content: Any, *, any_value: bool = False) -> Reques
 
 
 def _is_part(part: Json) -> bool:
-    """Whether a part has what its type says."""
+    """Whether a part has the field that its type requires."""
     kind = part.get("type", "")
     if not isinstance(kind, str):
         return False

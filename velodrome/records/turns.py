@@ -1,7 +1,7 @@
-"""One conversation inside: turns. An answer is parsed once, where it arrives; whoever has a `Turn` need not check it.
+"""A conversation in memory: a list of turns. An answer is parsed once, where it arrives; a `Turn` is valid.
 
-`raw` keeps what was sent, as items of OpenAI's Responses API: those of a server that speaks it are the very ones. The
-shapes of other providers are known to the modules that speak to them, the file's messages to `conversation.py`.
+`raw` holds items of OpenAI's Responses API; from a server of that API they are unchanged. The model modules convert
+from and to the formats of other providers, and `conversation.py` to the messages of a rollouts file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 _NOTHING: Json = {}
 _NUMBER = (int, float)  # not a union: making one takes longer than the check
-# What only the caller of a model may say. A hosted tool's own items (`web_search_call`, …) are not among them.
-_NOT_A_MODELS = frozenset(
+# Items that only the caller of a model may send. Items of hosted tools (`web_search_call`, …) may be in an answer.
+_CALLER_ITEMS = frozenset(
     (
         "function_call_output",
         "custom_tool_call_output",
@@ -43,10 +43,10 @@ class FunctionCall:
 
 @dataclass(slots=True)
 class Turn:
-    """What one side said at once: the model with its calls, a tool, an environment that speaks as the user.
+    """One turn: of the model with its calls, of a tool, or of an environment that speaks as the user.
 
-    `about`, of a model's turn, is what its answer says besides: its id, its model, why it stopped. `tokens` is the
-    place for the exact tokens of the call.
+    `about`, of a model's turn, is the metadata of its answer: id, model, why it stopped. `tokens` may hold the exact
+    tokens of the call.
     """
 
     role: str
@@ -58,22 +58,22 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What was said, without the reasoning."""
+        """The text of the turn, without reasoning."""
         return final_text(self.raw)
 
     @property
     def is_cut(self) -> bool:
-        """Whether a limit of the server ended it."""
+        """Whether a limit of the server ended the turn."""
         return self.about is not None and self.about.get("status") == "incomplete"
 
     def response(self, request: Json) -> Json:
-        """The model's turn as a Response to that request: the very one that it was parsed from, if there is one."""
+        """The model's turn as a Response to the request. A turn parsed from a Response returns that Response."""
         about = self.about or _NOTHING
         return about if "output" in about else complete({**about, "output": self.raw, "usage": self.usage}, request)
 
 
 def model_turn(output: list[Json], usage: Json | None, about: Json) -> Turn:
-    """The turn of a model that said these items."""
+    """The turn of a model that produced these items."""
     calls = [
         FunctionCall(item.get("call_id") or item.get("id") or "", item["name"], item.get("arguments") or "{}")
         for item in output
@@ -83,17 +83,17 @@ def model_turn(output: list[Json], usage: Json | None, about: Json) -> Turn:
 
 
 def result_turn(call: FunctionCall, text: str) -> Turn:
-    """What a tool returned."""
+    """The turn of a tool that returned this text."""
     return Turn("tool", [{"type": "function_call_output", "call_id": call.id, "output": text}])
 
 
 def spoken_turn(message: Json) -> Turn:
-    """What an environment says."""
+    """The turn of an environment that sends this message."""
     return Turn(message.get("role", "user"), [{"type": "message", **message}])
 
 
 def parse(response: Any, *, by_agent: bool = False) -> Turn:
-    """The turn that a Response holds; raises `ModelError` if no model can have said it."""
+    """Parse a Response. Raises `ModelError` if it is not a valid answer of a model."""
     problem = answer_flaw(response, by_agent=by_agent)
     if problem is not None:
         usage = response.get("usage") if isinstance(response, dict) else None
@@ -102,7 +102,7 @@ def parse(response: Any, *, by_agent: bool = False) -> Turn:
 
 
 def answer_flaw(response: Any, *, by_agent: bool = False) -> str | None:
-    """Why this is not an answer to a model call, or None. An agent's may hold the results of tools that it called."""
+    """Why this is not a valid answer of a model, or None. With `by_agent`, results of tool calls are allowed."""
     if not isinstance(response, dict):
         return f"the answer is not an object but {response!r:.40}"
     output = response.get("output")
@@ -113,27 +113,27 @@ def answer_flaw(response: Any, *, by_agent: bool = False) -> str | None:
 
 
 def output_flaw(output: list[Any], *, is_cut: bool, by_agent: bool = False) -> str | None:
-    """Why a model cannot have said these items, or None."""
+    """Why these items are not a valid answer of a model, or None."""
     for index, item in enumerate(output):
-        problem = flaw(item) or (None if by_agent and item.get("type") in _NOT_A_MODELS else forged(item))
+        problem = flaw(item) or (None if by_agent and item.get("type") in _CALLER_ITEMS else forged(item))
         if problem is not None:
             return f"output[{index}]: {problem}"
-    if not is_cut and not any(map(_says_something, output)):
+    if not is_cut and not any(map(_has_content, output)):
         return "the answer is empty: no text, no reasoning, no tool call"
     return None
 
 
 def forged(item: Json) -> str | None:
-    """Why a model may not produce this item, or None."""
+    """Why a model is not allowed to produce this item, or None."""
     kind = item.get("type", "message")
-    if kind in _NOT_A_MODELS:
+    if kind in _CALLER_ITEMS:
         return f"a model may not produce a {kind}; only its caller can"
     if kind == "message" and item.get("role", "assistant") != "assistant":
         return f"a model may not speak as {item['role']!r:.40}, only as the assistant"
     return None
 
 
-def _says_something(item: Json) -> bool:
+def _has_content(item: Json) -> bool:
     kind = item.get("type", "message")
     if kind != "message" and kind != "reasoning":
         return True
@@ -146,56 +146,56 @@ def _says_something(item: Json) -> bool:
 
 
 class GrowingInput(list[Json]):
-    """The input of a request in a conversation that grows. Each request has a list of its own; `made` is shared.
+    """The input of a request in a growing conversation. Each request has a new list; all share `converted`.
 
-    A model may keep in `made` what it made of the first items, so that an item is converted and encoded only once.
+    A model may cache the first items in `converted`, in its own format, so that each item is converted only once.
     """
 
-    __slots__ = ("made",)
+    __slots__ = ("converted",)
 
-    def __init__(self, items: Iterable[Json], made: dict[Any, Any]) -> None:
+    def __init__(self, items: Iterable[Json], converted: dict[Any, Any]) -> None:
         super().__init__(items)
-        self.made = made
+        self.converted = converted
 
 
 class Conversation:
-    """A conversation of one rollout: what was asked, the turns since, and what they cost."""
+    """The conversation of one rollout: the request (set by `begin`), the turns since, and their usage."""
 
-    __slots__ = ("_first", "_last", "_made", "items", "prompt", "request", "turns", "usage")
+    __slots__ = ("_converted", "_first_answer", "_last_answer", "items", "prompt", "request", "turns", "usage")
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.items: list[Json] = []  # of all turns
         self.usage: Json = {}
-        self._made: dict[Any, Any] = {}
-        self._first: Json = _NOTHING  # what the first answer says of itself, and the last
-        self._last: Json = _NOTHING
+        self._converted: dict[Any, Any] = {}
+        self._first_answer: Json = _NOTHING  # metadata (id, created_at …) of the first answer
+        self._last_answer: Json = _NOTHING  # metadata of the last answer
 
     def begin(self, request: Json) -> None:
-        """The next answers are those to this request."""
+        """Set the request that the next turns answer."""
         self.request = request
         self.prompt = prompt_of(request)
-        self._first = _NOTHING
+        self._first_answer = _NOTHING
 
     def next_request(self) -> Json:
-        """The request with all that was said since."""
-        return {**self.request, "input": GrowingInput([*self.prompt, *self.items], self._made)}
+        """The request with all turns since."""
+        return {**self.request, "input": GrowingInput([*self.prompt, *self.items], self._converted)}
 
     def add(self, turns: Iterable[Turn]) -> None:
-        """What was said next."""
+        """Append turns."""
         for turn in turns:
             self.turns.append(turn)
             self.items += turn.raw
             if turn.about is not None:
-                self._first = self._first or turn.about
-                self._last = turn.about
+                self._first_answer = self._first_answer or turn.about
+                self._last_answer = turn.about
                 if turn.usage:
                     add_usage(self.usage, turn.usage)
 
     def response(self, limit: str = "") -> Json:
-        """All of it as one Response, with the id of the first answer; `limit` is the word for what stopped it."""
-        last = {**stopped(self._last, limit), "status": "incomplete"} if limit else self._last
-        head = {"id": self._first.get("id"), "created_at": self._first.get("created_at")}
+        """All turns as one Response with the id of the first answer. `limit` names the limit that ended it, if any."""
+        last = {**stopped(self._last_answer, limit), "status": "incomplete"} if limit else self._last_answer
+        head = {"id": self._first_answer.get("id"), "created_at": self._first_answer.get("created_at")}
         whole = complete({**last, **head, "output": self.items, "usage": self.usage}, self.request)
         whole["output"] = distinct_ids(whole["output"], whole["id"])
         return whole
@@ -211,7 +211,7 @@ def prompt_of(request: Json) -> list[Json]:
 
 
 def add_usage(total: Json, usage: Json) -> None:
-    """Add one call's token counts, nested details included. A name has numbers or details, as its first one was."""
+    """Add one call's token counts, nested details included. A name keeps its first type: a number or details."""
     for name, value in usage.items():
         before = total.get(name)
         if isinstance(value, dict):
@@ -222,7 +222,7 @@ def add_usage(total: Json, usage: Json) -> None:
 
 
 def total_tokens(usage: Json) -> int:
-    """All tokens of a usage; some servers leave the sum to the reader."""
+    """All tokens of a usage; some servers report no total."""
     total = usage.get("total_tokens")
     if total and isinstance(total, int):
         return total

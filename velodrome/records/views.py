@@ -1,4 +1,4 @@
-"""A task and a rollout as objects: light views of the dicts that files hold.
+"""A task and a rollout as objects: thin views of the dicts in files.
 
 A `Task` is a dict, so it goes wherever a task goes. A `Rollout` gives names to the parts of a row; `rollout["field"]`
 and `rollout.row` reach the row itself.

@@ -1,7 +1,7 @@
-"""Zstandard files of many small frames: read piece by piece, cut at the last whole frame.
+"""Zstandard files of many small frames: reads them in pieces, and finds the last whole frame.
 
-The collector writes one frame per line. A file that was compressed again, in one frame or a few, is read as well.
-Damaged bytes are passed over up to the next frame that decodes.
+The collector writes one frame per line. A file that was compressed again with fewer frames can be read, too. Damaged
+bytes are skipped up to the next frame that can be decoded.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ with needs_extra("a .zst file", "zst"):
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 256 * 1024
-_PIECE_BYTES = 1024  # decompressed at once: however a frame was made, no more than 32 MB come out
+_PIECE_BYTES = 1024  # compressed bytes per step: they expand to at most 32 MB
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
-)  # without one a bad byte may decode to another text
+)  # without a checksum a damaged byte may decode to another text
 
-Read = Callable[[int, int], bytes]  # from an offset, up to so many bytes
+Read = Callable[[int, int], bytes]  # (offset, size)
 
 
 class Piece(NamedTuple):
-    """A part of a frame's text, or damaged bytes."""
+    """A part of the text of a frame, or damaged bytes."""
 
     frame: int  # where the frame, or the damage, begins in the file
-    at: int  # where the part begins in the frame's text
+    at: int  # the offset of the part in the frame's text
     text: bytes
-    end: int | None  # where the frame ends, of its last part
+    end: int | None  # where the frame ends; None if more parts follow
     damaged: int = 0  # how many bytes cannot be decompressed
 
 
@@ -46,7 +46,7 @@ def pack(line: bytes) -> bytes:
 def pieces(path: Path, read: Read, size: int, *, start: int = 0, strict: bool = False) -> Iterator[Piece]:
     """The text of every frame from `start` on. Damage is a piece, or with `strict` an `InputError`.
 
-    A torn last frame has no piece with an `end`. A file that is no zstd at all is an `InputError`.
+    A torn last frame has no piece with an `end`. A file that is not zstd at all is an `InputError`.
     """
     window = _ReadAhead(read)
     while start < size:
@@ -71,7 +71,7 @@ def pieces(path: Path, read: Read, size: int, *, start: int = 0, strict: bool = 
 
 
 class _ReadAhead:
-    """The bytes of a file from an offset on, a few at a time, read in larger chunks."""
+    """Returns small steps of a file and reads it in larger chunks."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -84,26 +84,26 @@ class _ReadAhead:
 
 
 def _frame(window: _ReadAhead, start: int) -> Iterator[Piece]:
-    """One frame. Its last byte is held back until the checksum is right: a line is not whole before that."""
-    frame, place, at, held = zstandard.ZstdDecompressor().decompressobj(), start, 0, b""
-    while not frame.eof and (data := window(place)):
-        text = held + frame.decompress(data)
-        place += len(data) - len(frame.unused_data)
+    """The pieces of one frame. Its last byte comes after the checksum matches: until then a line is not whole."""
+    frame, offset, text_offset, last_byte = zstandard.ZstdDecompressor().decompressobj(), start, 0, b""
+    while not frame.eof and (data := window(offset)):
+        text = last_byte + frame.decompress(data)
+        offset += len(data) - len(frame.unused_data)
         if frame.eof:
-            yield Piece(start, at, text, place)
+            yield Piece(start, text_offset, text, offset)
         else:
-            yield Piece(start, at, text[:-1], None)
-            at, held = at + len(text[:-1]), text[-1:]
+            yield Piece(start, text_offset, text[:-1], None)
+            text_offset, last_byte = text_offset + len(text[:-1]), text[-1:]
 
 
 def _next_frame(window: _ReadAhead, read: Read, start: int) -> int | None:
-    """Where from `start` on a frame begins that decodes to its end."""
+    """The start of the next frame, from `start` on, that decodes completely."""
     while data := read(start, _CHUNK_BYTES):
-        at = data.find(MAGIC)
-        if at < 0:
+        index = data.find(MAGIC)
+        if index < 0:
             start += max(len(data) - len(MAGIC) + 1, 1)
             continue
-        start += at
+        start += index
         with suppress(zstandard.ZstdError):
             if any(piece.end is not None for piece in _frame(window, start)):
                 return start
@@ -119,9 +119,9 @@ def _pieces_of(path: Path, stream: IO[bytes], *, strict: bool) -> Iterator[Piece
 
 
 def zst_lines(path: Path, stream: IO[bytes], *, most: int, damaged: bool) -> Iterator[bytes | Piece | None]:
-    """Every line with its end; None at last if the file is cut short. With `damaged` damage is passed over.
+    """Every line with its end; a final None if the file is cut short. With `damaged`, yield damage instead of raising.
 
-    Of a line longer than `most` no more than that and a piece is held. A line that is cut by damage is part of it.
+    At most `most` bytes and one piece of a long line are held. A line that damage cuts counts as damaged.
     """
     line = bytearray()
     end: int | None = 0
@@ -143,12 +143,12 @@ def zst_lines(path: Path, stream: IO[bytes], *, most: int, damaged: bool) -> Ite
 
 
 def whole_frames(path: Path) -> tuple[int, bool]:
-    """The offset behind the last whole frame, and whether the text ends a line there; damage is passed over."""
+    """The end of the last whole frame, and whether a line ends there. Damage is skipped."""
     end, last, line_ended = 0, b"\n", True
     with path.open("rb") as stream:
         for piece in _pieces_of(path, stream, strict=False):
             if piece.damaged:
-                if last != b"\n":  # the line that it cuts ends with it
+                if last != b"\n":  # the damage ends the line that it cuts
                     end, last, line_ended = piece.frame + piece.damaged, b"\n", True
                 continue
             last = piece.text[-1:] or last

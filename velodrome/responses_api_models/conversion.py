@@ -279,10 +279,10 @@ def flat(spec: Json) -> Json:
 @blame(ModelError, "input")
 def converted(conversation: GrowingInput, convert: Callable[[Iterable[Json], int], list[Json]]) -> list[Json]:
     """The conversation in another shape. What was converted for the call before is not converted again."""
-    count, done = conversation.made.get(convert, (0, []))
+    count, done = conversation.converted.get(convert, (0, []))
     turns = [*done, *convert(conversation[count:], count)]
     if not _is_own(conversation[-1]):  # else a later item may belong to the last message
-        conversation.made[convert] = len(conversation), turns
+        conversation.converted[convert] = len(conversation), turns
     return turns
 
 

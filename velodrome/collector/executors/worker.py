@@ -24,7 +24,7 @@ from velodrome.collector.executors.frames import attempts_frame, frame
 from velodrome.collector.executors.inline import Inline
 from velodrome.collector.executors.outage import Outage
 from velodrome.collector.plan import Job
-from velodrome.collector.watch.samples import BUSY, beating
+from velodrome.collector.watch.samples import BUSY, sampling
 from velodrome.collector.work import RunJob, Work, unpack
 from velodrome.http.limiter import Share, sharing
 from velodrome.rates import limited, make_rates
@@ -148,7 +148,7 @@ class WorkerCore:
             self.feed(data)
         if self._waiting.ended:
             executor.cancel(now=True)
-        async with beating(self._around.update):
+        async with sampling(self._around.update):
             async for batch in executor.run(self._waiting):
                 self._send(attempts_frame(batch))
                 await self._drain()

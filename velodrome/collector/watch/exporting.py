@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Exposed:
-    """Serves the numbers of a collection on 127.0.0.1. Port 0 takes a free port; a port in use is an InputError."""
+    """Serves the metrics of a collection on 127.0.0.1. Port 0 chooses a free port; a port in use is an InputError."""
 
     def __init__(self, port: int) -> None:
         self._all = Metrics()
@@ -55,7 +55,7 @@ class Exposed:
             add(metric, (), timing.get(name, 0))
 
     def sampled(self, sample: Json, reward: float | None) -> None:
-        """Take over what is counted elsewhere."""
+        """Set the values of a sample."""
         for name, metric in self._sampled.items():
             value = reward if name == "reward" else sample[name]
             if value is not None:

@@ -1,6 +1,7 @@
-"""`rollouts.progress.json`: how far a run is, for other programs. It is replaced whole about once per second.
+"""`rollouts.progress.json`: the progress of a run, for other programs. It is replaced about once per second.
 
-Nothing depends on it: it says which process writes the output, so that `velo status` can tell a run from a dead one.
+The run does not depend on it. It contains the process that writes the output, so that `velo status` can recognize a
+dead run.
 """
 
 from __future__ import annotations
@@ -32,41 +33,41 @@ class LiveState:
     def __init__(self, output: Path | None, state: Callable[[], RunState]) -> None:
         self._path = None if output is None else beside(output, "progress.json")
         self._state = state
-        self._written = 0.0
-        self._begun = round(time.time(), 3)
+        self._written_at = 0.0
+        self._started_at = round(time.time(), 3)
         self._rate = RecentRate(state().done)
         self.update()
 
     def update(self) -> None:
-        """Write the state, unless that was just done."""
-        if time.monotonic() - self._written >= _EVERY_S:
+        """Write the state, at most once per second."""
+        if time.monotonic() - self._written_at >= _EVERY_S:
             self._write({})
 
     def end(self, stopped: str | None) -> None:
-        """The run is over; `stopped` says why it ended early, if it did."""
+        """Write the final state. `stopped` is the reason if the run ended early."""
         self._write({"finished_at": round(time.time(), 3), "stopped": stopped})
 
     def _write(self, end: Json) -> None:
         if self._path is None:
             return
-        self._written = time.monotonic()
+        self._written_at = time.monotonic()
         state = self._state()
         process = {"pid": os.getpid(), "host": socket.gethostname(), "process_started": process_start(os.getpid())}
-        times = {"started_at": self._begun, "updated_at": round(time.time(), 3)}
-        data = {**process, **times, **asdict(state), "rate": self._rate.of(state.done), **end}
-        with suppress(StorageError):  # the rollouts are what matters
+        times = {"started_at": self._started_at, "updated_at": round(time.time(), 3)}
+        data = {**process, **times, **asdict(state), "rate": self._rate.update(state.done), **end}
+        with suppress(StorageError):  # the run continues without it
             write_whole(self._path, orjson.dumps(data) + b"\n")
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in the system's own words: a later process with the same number has another."""
+    """The start of a process, in clock ticks, or None. It distinguishes processes with the same id."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return None
 
 
-def lives(state: Json) -> bool | None:
+def is_alive(state: Json) -> bool | None:
     """Whether the process of a state still runs; None if it is on another machine."""
     if state.get("host") != socket.gethostname():
         return None
@@ -80,7 +81,7 @@ def lives(state: Json) -> bool | None:
 
 
 def read_live_state(output: Path) -> Json:
-    """The state of the last run that wrote this output. `alive` says whether its process still runs."""
+    """The state of the last run that wrote this output. `alive`: whether its process still runs."""
     path = beside(output, "progress.json")
     try:
         state = orjson.loads(path.read_bytes())
@@ -92,4 +93,4 @@ def read_live_state(output: Path) -> Json:
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    return {**state, "alive": lives(state)}
+    return {**state, "alive": is_alive(state)}

@@ -1,6 +1,6 @@
-"""How far a run is, how fast, the mean reward and how many failed: a bar in a terminal or a notebook, else lines.
+"""The progress, speed, mean reward and failures of a run: a bar in a terminal or a notebook, else lines.
 
-A line has no carriage return and does not depend on a screen, so a log file of a night can be read.
+A line has no carriage return, so a log file stays readable.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from velodrome.timing.screen import fitted, page_width, redraws
 
 _FIRST_LINE_S = 5.0
 _LINE_S = 60.0
-_RATED_LINES = 10  # the rate is that of the last ten minutes
+_RATE_MINUTES = 10  # the rate is measured over the last ten minutes
 
 
 @dataclass(frozen=True)
 class RunState:
-    """The numbers of a run at one moment. `done` counts those kept by earlier runs, too."""
+    """The counts of a run at one moment. `done` includes rollouts of earlier runs."""
 
     done: int
     total: int
     failed: int = 0
     in_flight: int = 0
     reward: float | None = None
-    limit: int | None = None  # on those in flight, where it is found while running
+    limit: int | None = None  # of rollouts in flight, with parallel=auto
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg]
-    """A bar without tqdm's monitor, a thread that would outlive it."""
+    """A bar without tqdm's monitor thread, which would outlive it."""
 
     monitor_interval = 0
 
 
 class Progress:
-    """A bar that is drawn when `show` is called; a collector calls it a few times per second, not once per rollout."""
+    """A progress bar. `show` draws it; it is called a few times per second, not once per rollout."""
 
     every_s = 0.2
 
@@ -66,7 +66,7 @@ class Progress:
         self._bar.refresh()
 
     def note(self, text: str) -> None:
-        """Lines above the bar."""
+        """Print lines above the bar."""
         self._bar.write(fitted(text, page_width(sys.stderr)), file=sys.stderr)
 
     def close(self) -> None:
@@ -79,21 +79,21 @@ class RecentRate:
 
     def __init__(self, done: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen = deque([(clock(), done)], maxlen=_RATED_LINES + 1)  # one in a minute
-        self.seconds = 0.0  # how long was measured
+        self._samples = deque([(clock(), done)], maxlen=_RATE_MINUTES + 1)  # one per minute
+        self.seconds = 0.0  # the measured time
 
-    def of(self, done: int) -> float:
-        """The rate, now that this many are done."""
+    def update(self, done: int) -> float:
+        """Return the rate, given the number of finished rollouts now."""
         now = self._clock()
-        if now - self._seen[-1][0] >= _LINE_S:
-            self._seen.append((now, done))
-        then, before = self._seen[0]
-        self.seconds = now - then
-        return (done - before) / max(self.seconds, 1e-6)
+        if now - self._samples[-1][0] >= _LINE_S:
+            self._samples.append((now, done))
+        first_time, first_done = self._samples[0]
+        self.seconds = now - first_time
+        return (done - first_done) / max(self.seconds, 1e-6)
 
 
 class ProgressLines:
-    """A line after a few seconds and then every minute, for output that is not a terminal."""
+    """Prints a line after a few seconds and then every minute, if the output is not a terminal."""
 
     def __init__(
         self,
@@ -111,29 +111,29 @@ class ProgressLines:
 
     @property
     def every_s(self) -> float:
-        """When the next line is due."""
+        """Seconds until the next line."""
         return _LINE_S if self._shown else _FIRST_LINE_S
 
     def show(self, state: RunState) -> None:
-        """One line."""
+        """Print the progress as a line."""
         self._shown += 1
-        rate = self._rate.of(state.done)
+        rate = self._rate.update(state.done)
         self.note(f"{self._title}: {progress_text(state, rate, self._reward, measured_s=self._rate.seconds)}")
 
     def note(self, text: str) -> None:
-        """One more line."""
+        """Print a line."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Nothing to close."""
 
 
 Shown = Progress | ProgressLines
 
 
 def counting(title: str, unit: str, *, delay_s: float, shown: bool, total: int | None = None) -> ProgressBar:
-    """A bar, with an end if there is a `total`, where one can move; what ends within `delay_s` shows none."""
+    """A progress bar for a terminal or a notebook. It appears after `delay_s`; `total` may be unknown."""
     hidden = not (shown and _has_bar())
     return ProgressBar(
         total=total, desc=title, unit=unit, delay=delay_s, mininterval=0.2, disable=hidden, dynamic_ncols=True
@@ -145,14 +145,14 @@ def _has_bar() -> bool:
 
 
 def progress_text(state: RunState, rate: float | None, reward: str = "reward", *, measured_s: float = _LINE_S) -> str:
-    """The state of a run in words. `rate` is how many rollouts finish in a second; None if the run has ended.
+    """The state of a run as text. `rate` is rollouts per second; None if the run has ended.
 
-    What was measured for less than a minute is no rate per minute.
+    A rate per minute is shown only after a minute of measurement.
     """
     parts = [f"{state.done}/{state.total} ({state.done / state.total:.0%})" if state.total else str(state.done)]
     if rate is not None:
-        in_s = rate >= 1 or not rate or measured_s < _LINE_S
-        parts.append(f"{rate:.3g}/s" if in_s else f"{rate * 60:.3g}/min")
+        per_second = rate >= 1 or not rate or measured_s < _LINE_S
+        parts.append(f"{rate:.3g}/s" if per_second else f"{rate * 60:.3g}/min")
     if state.reward is not None:
         parts.append(f"{reward} {state.reward:.3f}")
     parts += [f"{state.failed} failed"] if rate is None else [f"{state.failed} failed", f"{state.in_flight} in flight"]
@@ -165,10 +165,10 @@ def progress_text(state: RunState, rate: float | None, reward: str = "reward", *
 
 @asynccontextmanager
 async def showing(title: str, state: Callable[[], RunState]) -> AsyncIterator[Shown]:
-    """The state of a run while it goes on: a bar where one can move, else lines."""
-    first = state()
+    """Show the progress while the block runs: a bar in a terminal or a notebook, else lines."""
+    start = state()
     bar = _has_bar()
-    shown: Shown = Progress(first.total, first.done, title=title) if bar else ProgressLines(first.done, title=title)
+    shown: Shown = Progress(start.total, start.done, title=title) if bar else ProgressLines(start.done, title=title)
 
     async def keep_showing() -> None:
         while True:

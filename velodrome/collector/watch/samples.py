@@ -1,8 +1,7 @@
-"""What changes over the time of a run: one line per second in `rollouts.samples.jsonl`.
+"""Samples of the load and the counts of a run: one line per second in `rollouts.samples.jsonl`.
 
-The event loop's lag and the process's share of a core come from one timer, which looks at the clock a few times per
-second: how late it is called is how late everything else is. Profiles of one moment, counters of a trace and charts
-read the file. Nothing depends on it: a disk that refuses it costs no rollout.
+One timer measures the event loop's lag and the process's share of a core: it is called a few times per second, and its
+delay is the lag. Profiles, traces and charts read the file. If the disk refuses it, the run continues.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ TICK_S = 0.05
 SAMPLE_S = 0.5
 
 BUSY = ("cpu", "lag_s")  # the share of one core, and the worst lag in seconds, since the sample before
-Take = Callable[[dict[str, float]], object]
+Receive = Callable[[dict[str, float]], object]
 
 
 @asynccontextmanager
-async def beating(take: Take) -> AsyncIterator[None]:
-    """Give a sample every half second while this is open, and one at the end."""
-    pulse = Pulse(take)
+async def sampling(receive: Receive) -> AsyncIterator[None]:
+    """Pass a sample to `receive` every half second while the block runs, and one at the end."""
+    pulse = Pulse(receive)
     try:
         yield
     finally:
@@ -39,16 +38,16 @@ async def beating(take: Take) -> AsyncIterator[None]:
 
 
 class Pulse:
-    """The timer and what it has seen since the last sample."""
+    """The timer, and its measurements since the last sample."""
 
     def __init__(
         self,
-        take: Take,
+        receive: Receive,
         *,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
-        self._take = take
+        self._receive = receive
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._lag_s = 0.0
@@ -73,23 +72,23 @@ class Pulse:
         cpu = self._cpu_clock()
         if now > self._since:
             values = (round((cpu - self._cpu_since) / (now - self._since), 3), round(self._lag_s, 6))
-            self._take(dict(zip(BUSY, values, strict=True)))
+            self._receive(dict(zip(BUSY, values, strict=True)))
         self._since, self._cpu_since, self._lag_s = now, cpu, 0.0
 
 
 class SampleFile:
-    """The file of one run; a run that continues an output adds to it."""
+    """The samples file of one run. A resumed run appends to it."""
 
     def __init__(self, output: Path | None, *, fresh: bool) -> None:
         self._path = None if output is None else beside(output, "samples.jsonl")
         self._written_at = 0.0
-        self._waiting: Json | None = None  # what came since the last line, as one sample
+        self._waiting: Json | None = None  # the samples since the last line, combined
         if self._path is not None and fresh:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
     def add(self, sample: Json) -> None:
-        """Write a sample once a second has passed. Of those before it the worst lag and the decisions are kept."""
+        """Write a sample once a second has passed, with the worst lag and all decisions since the last line."""
         if (before := self._waiting) is not None:
             sample = {**sample, "lag_s": max(before["lag_s"], sample["lag_s"]), "pace": before["pace"] + sample["pace"]}
         self._waiting = sample
@@ -97,7 +96,7 @@ class SampleFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write the last sample, if it is not written."""
+        """Write the last sample, unless it was written."""
         sample, self._waiting = self._waiting, None
         if self._path is None or sample is None:
             return

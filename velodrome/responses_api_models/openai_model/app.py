@@ -265,10 +265,10 @@ class OpenAI(Answering, Component):
             if streamed or not conversation or not isinstance(conversation, GrowingInput):
                 return orjson.dumps(self._fields(endpoint, request, names, streamed))
             rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
-            made = conversation.made.get(endpoint)
+            made = conversation.converted.get(endpoint)
             if made is None or made[0] != rest:
                 fields = self._fields(endpoint, {**rest, "input": []}, names, streamed=False)
-                made = conversation.made[endpoint] = rest, fields, fields.pop(_CONVERSATION[endpoint])
+                made = conversation.converted[endpoint] = rest, fields, fields.pop(_CONVERSATION[endpoint])
             own = {"seed": request["seed"]} if "seed" in request else {}
             turns = converted(conversation, chat_messages if endpoint == "chat" else response_items)
             return orjson.dumps({**own, **made[1], _CONVERSATION[endpoint]: made[2] + turns})

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from velodrome import http
 from velodrome.contracts import Json
 from velodrome.errors import CallError
-from velodrome.records.task import DEEPEST, can_be_written, is_too_deep
+from velodrome.records.task import DEEPEST, can_be_encoded, is_too_deep
 from velodrome.serving.callers import Callers
 from velodrome.timing.deadline import deadline
 from velodrome.wings import wing
@@ -107,7 +107,7 @@ async def read_json(request: Request) -> Json:
     if not isinstance(data, dict):
         raise BadRequest(400, "the body must be a JSON object")
     if is_too_deep(body, data):
-        param = next((name for name, value in data.items() if not can_be_written([value])), "")
+        param = next((name for name, value in data.items() if not can_be_encoded([value])), "")
         raise BadRequest(400, f'"{param:.100}" is nested too deep: a body has at most {DEEPEST} levels', param=param)
     return data
 
