@@ -14,7 +14,7 @@ from tests.support.viewing import TAGS, page_at, viewing
 from velodrome.training.assignments import apply
 from velodrome.training.loop import run_training
 from velodrome.training.settings import RunSettings
-from velodrome.viewer.runs.training_curves import drawn, evaluations
+from velodrome.viewer.runs.training_curves import evaluations, training_charts
 from velodrome.viewer.runs.training_run import MOST_LINES, TrainingRun
 
 Json = dict[str, Any]
@@ -112,7 +112,8 @@ def test_a_long_run_is_thinned_and_the_page_says_so(tmp_path: Path):
     assert MOST_LINES / 2 <= len(data.epochs) <= MOST_LINES + 1
     assert data.epochs[-1]["epoch"] == 8_000
     assert (len(evaluations(data, greedy=True)), len(evaluations(data, greedy=False))) == (40, 40)  # all of them
-    assert max(len(line["points"]) for each in drawn([data], ["long"]) for line in each["lines"]) <= MOST_LINES + 1
+    lines = [line for each in training_charts([data], ["long"]) for line in each["lines"]]
+    assert max(len(line["points"]) for line in lines) <= MOST_LINES + 1
     with viewing(folder) as client:
         assert "one epoch of 16 is shown" in page_at(client, "/training/long").words
 

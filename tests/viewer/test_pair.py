@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.support.made_runs import failure, rollout, write
 from tests.support.viewing import TAGS, page_at, viewing, wait_for
-from velodrome.viewer.parts.comparing import paired, shared_messages
+from velodrome.viewer.parts.comparing import pair_messages, shared_messages
 from velodrome.viewer.parts.dialogue import ShownMessage
 
 
@@ -26,7 +26,7 @@ def marks(side: Any) -> list[str]:
 def test_equal_messages_are_one_line_and_of_others_the_words_that_differ_are_marked():
     a = [said("user", "Add."), said("assistant", "I get 17 in all."), said("tool", "ok"), said("assistant", "17")]
     b = [said("user", "Add."), said("assistant", "I get 19 in all."), said("assistant", "19")]
-    lines = paired(a, b)
+    lines = pair_messages(a, b)
     sides = [(line.same, line.a is not None, line.b is not None) for line in lines]
     assert sides == [(True, True, True), (False, True, True), (False, True, False), (False, True, True)]
     assert (marks(lines[1].a), marks(lines[1].b)) == (["17"], ["19"])
@@ -36,7 +36,7 @@ def test_equal_messages_are_one_line_and_of_others_the_words_that_differ_are_mar
 def test_every_word_that_differs_is_marked_and_long_equal_stretches_are_cut():
     same = "so it is " * 200
     a, b = f"first one {same} second three", f"first two {same} second four"
-    (line,) = paired([said("assistant", a)], [said("assistant", b)])
+    (line,) = pair_messages([said("assistant", a)], [said("assistant", b)])
     assert (marks(line.a), marks(line.b)) == (["one", "three"], ["two", "four"])
     (cut,) = [each.text for each in line.a.stretches if each.kind == "cut"]
     assert cut.startswith("1,")
@@ -45,7 +45,7 @@ def test_every_word_that_differs_is_marked_and_long_equal_stretches_are_cut():
 def test_texts_made_to_be_slow_to_compare_are_compared_in_bounded_work():
     a = [said("assistant", f"{at} {'a b ' * 900}{at}") for at in range(100)]
     b = [said("assistant", f"{at} {'a b ' * 901}c{at}") for at in range(100)]
-    assert len(paired(a, b)) == 100
+    assert len(pair_messages(a, b)) == 100
 
 
 @pytest.fixture(scope="module")

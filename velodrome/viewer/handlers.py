@@ -16,7 +16,7 @@ from velodrome.errors import InputError
 from velodrome.viewer.judging import Judging
 from velodrome.viewer.pages.compare_page import compare_page
 from velodrome.viewer.pages.failures_page import failures_page
-from velodrome.viewer.pages.frame import rendered
+from velodrome.viewer.pages.frame import render_page
 from velodrome.viewer.pages.links import Address, Links, long
 from velodrome.viewer.pages.pair_page import pair_of_task, pair_page
 from velodrome.viewer.pages.rollout_files import curl, trace
@@ -89,7 +89,7 @@ class Handlers:
         query = request.query_params
         frame: Json = {"version": self._runs.version(), "pulse": Links("").pulse()}
         values = runs_page(self._runs, query.getlist("run"), address_in(request))
-        return HTMLResponse(rendered("runs.html", "runs", Links(""), **frame, **values))
+        return HTMLResponse(render_page("runs.html", "runs", Links(""), **frame, **values))
 
     def _given_folder(self) -> set[Any]:
         """The folder on the command line, if it is the only path there."""
@@ -116,14 +116,14 @@ class Handlers:
         frame = self._frame(chosen)
         if kinds == {"training"}:
             values = curves_page([self._runs.training(run.slug) for run in chosen])
-            return HTMLResponse(rendered("curves.html", "compare", Links(""), **frame, **values))
+            return HTMLResponse(render_page("curves.html", "compare", Links(""), **frame, **values))
         files = [self._runs.file(run.slug) for run in chosen]
         if len(files) > 2:
             values = several_page(files, address_in(request))
-            return HTMLResponse(rendered("several.html", "compare", Links(""), **frame, **values))
+            return HTMLResponse(render_page("several.html", "compare", Links(""), **frame, **values))
         a, b = files
         values = compare_page([run for run in self._runs.all() if run.found.kind in kinds], a, b, address_in(request))
-        return HTMLResponse(rendered("compare.html", "compare", Links(files[1].slug), **frame, **values))
+        return HTMLResponse(render_page("compare.html", "compare", Links(files[1].slug), **frame, **values))
 
     def pair(self, request: Request) -> Response:
         """Two rollouts side by side; without their numbers, two of a task, chosen by `pair_of_task`."""
@@ -134,7 +134,7 @@ class Handlers:
             return RedirectResponse(pair_of_task(a, b, query.get("task", ""), a_number, b_number))
         runs = [self._runs.named(source.slug) for source in dict.fromkeys((a, b))]
         values = pair_page((a, a_number), (b, b_number))
-        return HTMLResponse(rendered("pair.html", "pair", Links(b.slug), **self._frame(runs, b), **values))
+        return HTMLResponse(render_page("pair.html", "pair", Links(b.slug), **self._frame(runs, b), **values))
 
     def _side(self, text: str) -> tuple[ViewedFile, int | None]:
         """The file and the number of the rollout in `run:number`, or in `run`."""
@@ -149,7 +149,7 @@ class Handlers:
         run = self._runs.training(request.path_params["slug"])
         frame = self._frame([self._runs.named(run.slug)])
         values = training_page(run, self._runs)
-        return HTMLResponse(rendered("training.html", "training", Links(""), **frame, **values))
+        return HTMLResponse(render_page("training.html", "training", Links(""), **frame, **values))
 
     def run_page(self, name: str, request: Request) -> Response:
         """A page about one run."""
@@ -162,7 +162,7 @@ class Handlers:
         values = make(source, links, address)
         if name == "rollout":
             values["judging"] = self._judging.form(request, source, values["entry"])
-        return HTMLResponse(rendered(f"{name}.html", name, links, **frame, **values))
+        return HTMLResponse(render_page(f"{name}.html", name, links, **frame, **values))
 
     def rollout_file(self, form: str, request: Request) -> Response:
         """A rollout as a file."""

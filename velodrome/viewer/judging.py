@@ -26,7 +26,7 @@ from velodrome.index.judgements import LONGEST_NAME, RATINGS, make_judgement, sa
 from velodrome.records.task import hashed
 from velodrome.serving.callers import host_name, is_loopback
 from velodrome.viewer.access import form_fields, local_address
-from velodrome.viewer.pages.frame import rendered
+from velodrome.viewer.pages.frame import render_page
 from velodrome.viewer.pages.links import Links, long
 from velodrome.viewer.parts.judgement_part import judgement_part, judgements_of
 from velodrome.viewer.viewed_file import ViewedFile
@@ -127,7 +127,7 @@ class Judging:
 
     def _page(self, source: ViewedFile, entry: Entry, form: Json | None) -> str:
         values: Json = {"entry": entry, "judgement": judgement_part(source, entry), "judging": form}
-        return rendered("judgement_page.html", "judgement", Links(source.slug), source=source, **values)
+        return render_page("judgement_page.html", "judgement", Links(source.slug), source=source, **values)
 
     def _place(self, request: Request) -> tuple[ViewedFile, Entry]:
         source, number = self._source(request.path_params["slug"]), long(request.path_params["name"])

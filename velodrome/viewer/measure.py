@@ -20,7 +20,7 @@ Json = dict[str, Any]
 _MAIN = "velodrome.viewer.measure:main"
 
 
-def measured(kind: str, paths: Sequence[Path]) -> Any:
+def measure_files(kind: str, paths: Sequence[Path]) -> Any:
     """The measurement of this kind. An error caused by a file is an `InputError`."""
     with blame(InputError, f"{', '.join(path.name for path in paths)}"):
         if kind == "compare":
@@ -73,12 +73,12 @@ def scan(path: Path) -> Json:
     }
 
 
-def measured_apart(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
-    """Like `measured`, in a child process at low priority. `started` gets the child, so that it can be killed."""
-    return asyncio.run(_measured_apart(kind, paths, started))
+def measure_in_child(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
+    """Like `measure_files`, in a child process at low priority. `started` gets the child, so that it can be killed."""
+    return asyncio.run(_measure_in_child(kind, paths, started))
 
 
-async def _measured_apart(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
+async def _measure_in_child(kind: str, paths: Sequence[Path], started: Callable[[Child], None]) -> Any:
     child = await spawn(_MAIN, orjson.dumps([kind, *map(str, paths)]))
     started(child)
     try:
@@ -99,7 +99,7 @@ def main(channel: ParentChannel) -> None:
     with suppress(OSError):
         os.nice(10)
     try:
-        result = {"value": measured(kind, [Path(name) for name in names])}
+        result = {"value": measure_files(kind, [Path(name) for name in names])}
     except VelodromeError as error:
         result = {"error": str(error).splitlines()[0]}
     channel.send(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from velodrome.children import Child
 from velodrome.errors import InputError, blame
 from velodrome.records.rollout import beside
-from velodrome.viewer.measure import measured, measured_apart
+from velodrome.viewer.measure import measure_files, measure_in_child
 
 SMALL_BYTES = 8_000_000  # up to this size, reading a file is faster than starting a process
 PAUSE_S = 2.0  # between two measurements of a growing file
@@ -157,7 +157,9 @@ class Measurements(Background):
         return value
 
     def _measured(self, kind: str, paths: list[Path], size: int) -> Any:
-        return measured(kind, paths) if size <= self._small_bytes else measured_apart(kind, paths, self._set_child)
+        if size <= self._small_bytes:
+            return measure_files(kind, paths)
+        return measure_in_child(kind, paths, self._set_child)
 
     def _set_child(self, child: Child) -> None:
         self._child = child

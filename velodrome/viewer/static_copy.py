@@ -17,7 +17,7 @@ from markupsafe import Markup
 from velodrome.errors import InputError, StorageError
 from velodrome.index import Entry, Query
 from velodrome.viewer.pages.failures_page import failures_page
-from velodrome.viewer.pages.frame import rendered
+from velodrome.viewer.pages.frame import render_page
 from velodrome.viewer.pages.links import Address, Links, long
 from velodrome.viewer.pages.rollout_page import rollout_page
 from velodrome.viewer.pages.rollouts_page import rollouts_page
@@ -96,7 +96,7 @@ def write_copy(source: ViewedFile, folder: Path, *, where: str = "", limit: int 
 
     def write(name: str | None, here: str, values: Json) -> None:
         nonlocal pages
-        text = rendered(f"{here}.html", here, links, source=source, frame=frame, **values)
+        text = render_page(f"{here}.html", here, links, source=source, frame=frame, **values)
         # A browser does not load modules from a file.
         _write(folder / (name or ""), text.replace('<script type="module" ', "<script defer "))
         pages += 1

@@ -18,12 +18,12 @@ Json = dict[str, Any]
 FLIPS = 200  # on one page
 _MOST_FIELDS = 80
 _MOST_SETTINGS = 100
-_MOST_CHOICES = 200  # in one list; more are chosen in the list of runs
+_MOST_CHOICES = 200  # in one menu; with more runs, choose in the list of runs
 _WHICH = (("all", ""), ("better", "better"), ("worse", "worse"))
 
 
 def compare_page(runs: Sequence[KnownRun], a: ViewedFile, b: ViewedFile, address: Address) -> Json:
-    """What the template needs. `only` chooses from the flips, `since` is how many of them come before."""
+    """The values of the template. `only` filters the flips, `since` is the offset of the first."""
     only = address.only if address.only in ("better", "worse") else ""
     result = a.measurements.read("compare", a, b, patience_s=PATIENCE_S)
     values: Json = {
@@ -47,7 +47,7 @@ def compare_page(runs: Sequence[KnownRun], a: ViewedFile, b: ViewedFile, address
 
 
 def _settings(settings: Sequence[Json] | None) -> list[tuple[str, str, str]] | None:
-    """What the run files say differently; None if a run has none."""
+    """The settings that differ between the run files; None if a run has no run file."""
     if settings is None:
         return None
     return [(each["name"], setting_text(each["a"]), setting_text(each["b"])) for each in settings[:_MOST_SETTINGS]]
@@ -58,8 +58,8 @@ def _at(a: ViewedFile, b: ViewedFile, only: str, since: int = 0) -> str:
 
 
 def _flips(compared: Json, a: ViewedFile, b: ViewedFile, only: str, since: int) -> Json:
-    """A page of the tasks that flipped. A comparison counts all, and lists a bounded number."""
-    flips = [each for each in compared["flips"] if _wanted(each, only)]
+    """A page of the flipped tasks. The comparison counts all of them and lists a bounded number."""
+    flips = [each for each in compared["flips"] if _is_shown(each, only)]
     flipped = compared["flipped"]
     total = {"better": flipped["to_pass"], "worse": flipped["to_fail"]}.get(only, sum(flipped.values()))
     since = since if since < len(flips) else 0
@@ -74,23 +74,23 @@ def _flips(compared: Json, a: ViewedFile, b: ViewedFile, only: str, since: int) 
     }
 
 
-def _wanted(flip: Json, only: str) -> bool:
+def _is_shown(flip: Json, only: str) -> bool:
     better = flip["b_rate"] > flip["a_rate"]
     return not only or better == (only == "better")
 
 
 def _flip(flip: Json, a: ViewedFile, b: ViewedFile) -> Json:
-    """The task in both runs: its page, and its rollouts as a filtered list."""
+    """A flipped task, with links to its page and its rollouts in both runs."""
     task, q = flip["task"], f"task={quoted(flip['task'])}"
-    ways = {"href": task_pair_address(a.slug, b.slug, task)}
+    links = {"href": task_pair_address(a.slug, b.slug, task)}
     for side, source in (("a", a), ("b", b)):
-        ways[f"{side}_href"] = Links(source.slug).task(task)
-        ways[f"{side}_rollouts"] = Links(source.slug).rollouts(q=q)
-    return {**flip, **ways}
+        links[f"{side}_href"] = Links(source.slug).task(task)
+        links[f"{side}_rollouts"] = Links(source.slug).rollouts(q=q)
+    return {**flip, **links}
 
 
 def _fields(fields: Sequence[Json], compared: Json) -> list[Json]:
-    """Each with its sign, and with the mean over all rollouts of a run where that is another number."""
+    """Each field with whether its difference is significant, and the mean over all rollouts if that differs."""
     return [
         {
             **each,
@@ -102,7 +102,7 @@ def _fields(fields: Sequence[Json], compared: Json) -> list[Json]:
 
 
 def _other_mean(field: Json, compared: Json, side: str) -> float | None:
-    """What the page of the run says: over all its rollouts, where tasks here count alike and only those in both."""
+    """The mean on the page of the run, over all its rollouts, if it differs from the mean over common tasks."""
     here, overall = field[side], compared[side].get(field["name"])
     if not isinstance(here, int | float) or not isinstance(overall, int | float):
         return None

@@ -23,7 +23,7 @@ _ABOUT = {
 
 
 def failures_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     boundaries: dict[str, list[FailureGroup]] = {}
     for group in source.index().failures():
         boundaries.setdefault(group.boundary, []).append(group)
@@ -55,6 +55,6 @@ def _groups(groups: list[FailureGroup], links: Links) -> list[Json]:
 
 
 def filter_of(group: FailureGroup) -> str:
-    """A filter for the failures of a group: the longest part of the message that all of them share."""
+    """A filter for the failures of a group, by the longest part that their messages share."""
     part = max(group.pattern.split("#"), key=len).strip()
     return f"state:failed error:{quoted(part)}" if len(part) > 3 else "state:failed"

@@ -1,6 +1,6 @@
 """Every address of the viewer, in one place. The address is the state: every view can be linked.
 
-A static copy has the same pages as files; a page that was not copied has no address there (None).
+A static copy has the same pages as files; a page that was not copied has the address None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ DEFAULT_SORT = "number"
 
 @dataclass(frozen=True)
 class Address:
-    """What an address says: which part of a list, which rollout (`number`), which task (`id`), what to show in full.
+    """The parts of an address: filter and offset of a list, a rollout (`number`), a task (`id`), what to show in full.
 
-    Of one rollout: which message the page is `at`, what is shown `raw`, what to `find` in it. Of a list: its columns.
-    Of a run: the field that its rewards are shown `by`.
+    Of a rollout: the message it is `at`, whether texts are `raw`, and the text to `find`. Of a list: its columns.
+    Of a run: the field that rewards are shown `by`.
     """
 
     q: str = ""
@@ -40,7 +40,7 @@ class Address:
 class Links:
     """Addresses of the running viewer, from one of its runs (or from none: `slug` is empty).
 
-    The columns of the list, once chosen, stay chosen on the way to a rollout and back.
+    Chosen columns of the list stay in the addresses of rollouts, and so on the way back.
     """
 
     static = False
@@ -51,11 +51,11 @@ class Links:
         self.root = f"/run/{quote(slug, safe='')}"
 
     def to(self, path: str, **query: str | int | Sequence[str]) -> Any:
-        """The address of a page, with what is not empty of the query; a copy has others, and None without the page."""
+        """The address of a page, without empty parts of the query. A static copy has other addresses."""
         return _address(path, **query)
 
     def with_columns(self, cols: str) -> Links:
-        """The same, to lists that show these columns."""
+        """The same links, with these columns in lists."""
         return Links(self.slug, cols=cols)
 
     def home(self) -> Any:
@@ -89,7 +89,7 @@ class Links:
         return f"{address}#{quote(place)}" if place and address else address
 
     def rollout_file(self, number: int, form: str) -> Any:
-        """The rollout as a file to keep."""
+        """The rollout as a download."""
         return self.to(f"{self.root}/rollout/{short(number)}.{form}")
 
     def judgement(self, number: int) -> Any:
@@ -111,7 +111,7 @@ class Links:
         return self.to("/compare", a=a, b=b, only=only, since=since)
 
     def compare_with(self) -> Any:
-        """To choose what a run is compared with."""
+        """The page to choose another run for a comparison."""
         return self.to("/compare", run=[self.slug])
 
     def compare_several(self, runs: Sequence[str], *, since: int = 0) -> Any:
@@ -128,7 +128,7 @@ def pair_address(a: str, number: int, b: str, other: int) -> str:
 
 
 def task_pair_address(a: str, b: str, task: str) -> str:
-    """Two rollouts of a task that show how it differs between two runs."""
+    """Two rollouts of a task, chosen from two runs."""
     return _address("/pair", a=a, b=b, task=task)
 
 
@@ -138,7 +138,7 @@ def short(number: int) -> str:
 
 
 def long(name: str) -> int | None:
-    """The number behind such a name, or None."""
+    """The number of a rollout from its short name, or None."""
     digits = name.removeprefix("f")
     if not (digits.isascii() and digits.isdecimal() and 0 < len(digits) < 10):
         return None

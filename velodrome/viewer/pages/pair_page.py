@@ -10,7 +10,7 @@ from velodrome.index import Entry, Repeats
 from velodrome.stats.metrics import PASS_REWARD
 from velodrome.timing.figures import duration
 from velodrome.viewer.pages.links import Links, pair_address, task_pair_address
-from velodrome.viewer.parts.comparing import MOST_MESSAGES, paired
+from velodrome.viewer.parts.comparing import MOST_MESSAGES, pair_messages
 from velodrome.viewer.parts.dialogue import conversation, final_answer
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.parts.safe_text import folded
@@ -24,11 +24,11 @@ _MOST_REPEATS = 24  # of a task, to choose a pair from
 
 
 def pair_page(a: Side, b: Side) -> Json:
-    """What the template needs. A rollout that is not there is an `InputError`."""
+    """The values of the template. A missing rollout is an `InputError`."""
     entries = [source.index().entry(number) for source, number in (a, b)]
     rows = [source.index().row(number) for source, number in (a, b)]
     talks = [conversation(row) for row in rows]
-    lines = paired(*talks)
+    lines = pair_messages(*talks)
     previous, following = _neighbours(a[0], b[0], entries[0].task)
     return {
         "sides": [
@@ -71,32 +71,32 @@ def _side(letter: str, source: ViewedFile, entry: Entry, row: Json) -> Json:
 
 
 def _described(lines: Sequence[Any]) -> str:
-    """How far the two go together, in a sentence."""
+    """A sentence about how far the two are equal."""
     same = sum(line.same for line in lines)
     if same == len(lines):
         return "Word for word the same, from the first message to the last."
-    first = next(at for at, line in enumerate(lines) if not line.same)
-    begins = f"They begin with {many(first, 'equal message')}" if first else "They differ from the first message"
+    equal = next(at for at, line in enumerate(lines) if not line.same)
+    begins = f"They begin with {many(equal, 'equal message')}" if equal else "They differ from the first message"
     return f"{begins}; {same} of {many(len(lines), 'line')} are the same. What differs is marked."
 
 
 def _neighbours(a: ViewedFile, b: ViewedFile, task: str) -> tuple[str | None, str | None]:
-    """The pairs of the task that flipped before this one, and of the one after it."""
+    """The pairs of the flipped tasks before and after this one."""
     compared = a.measurements.read("compare", a, b).value if a is not b else None
     tasks = [flip["task"] for flip in compared["flips"]] if compared else []
     if task not in tasks:
         return None, None
-    near = [None, *(task_pair_address(a.slug, b.slug, each) for each in tasks), None]
-    return near[tasks.index(task)], near[tasks.index(task) + 2]
+    addresses = [None, *(task_pair_address(a.slug, b.slug, each) for each in tasks), None]
+    return addresses[tasks.index(task)], addresses[tasks.index(task) + 2]
 
 
-def pair_of_task(a: ViewedFile, b: ViewedFile, task: str, first: int | None, second: int | None) -> str:
-    """The address of two rollouts of a task: a pair of which one passed and one did not, if there is such a pair."""
+def pair_of_task(a: ViewedFile, b: ViewedFile, task: str, a_number: int | None, b_number: int | None) -> str:
+    """The address of two rollouts of a task: one that passed and one that did not, if there is such a pair."""
     families = [source.index().repeats(task, limit=_MOST_REPEATS) for source in (a, b)]
     if families[0] is None or families[1] is None:
         raise InputError(f'no task "{task:.100}" in both of these runs')
-    left = _candidates(families[0], first)
-    right = [each for each in _candidates(families[1], second) if a is not b or len(left) > 1 or each not in left]
+    left = _candidates(families[0], a_number)
+    right = [each for each in _candidates(families[1], b_number) if a is not b or len(left) > 1 or each not in left]
     pairs = [(x, y) for x in left for y in right if a is not b or x.number != y.number]
     if not pairs:
         raise InputError(f'the task "{task:.100}" has one rollout here; two are needed')

@@ -19,7 +19,7 @@ from velodrome.viewer.parts.render import content_policy, count, environment, ma
 
 Json = dict[str, Any]
 
-MARK = "<!-- a page of velo profile -->"  # in the first bytes of a page: what may be written over
+MARK = "<!-- a page of velo profile -->"  # in the first bytes of a page, which may then be overwritten
 _MOST_PARTS = 60
 _MOST_TOOLS = 50
 _MOST_SLOWEST = 10
@@ -35,7 +35,7 @@ _HISTOGRAMS = ("total", "model", "tools", "verify", "queue")
 
 
 def profile_page(profile: Json, *, title: str) -> str:
-    """The page. `title` says what was profiled, usually the file's name."""
+    """The page. `title` is usually the name of the profiled file."""
     style = environment().get_template("profile.css").render()
     return page(
         "profile.html",
@@ -58,7 +58,7 @@ def profile_page(profile: Json, *, title: str) -> str:
 
 
 def _figures(profile: Json) -> list[tuple[str, str]]:
-    """The few numbers at the top, each with its name."""
+    """The numbers at the top, each with its name."""
     total: Json = next(iter(profile["tree"]), {})
     rate = profile.get("rollouts_per_s")
     load = profile.get("load") or {}
@@ -91,7 +91,7 @@ def profile_parts(tree: list[Json]) -> list[Json]:
 
 
 def time_charts(series: Json) -> list[tuple[str, Json]]:
-    """Load over the time of a run. Stretches in which nothing ran are left out and marked."""
+    """Charts of the load over time. Periods without load are left out and marked."""
     at_s, every_s = series.get("at_s") or [], series.get("every_s") or 1.0
     charts = []
     for name, title in _SERIES:
@@ -110,15 +110,15 @@ def time_charts(series: Json) -> list[tuple[str, Json]]:
 
 
 def _histograms(profile: Json) -> list[tuple[str, Json]]:
-    """How long each part that took any time takes; empty bins at both ends are left out."""
+    """A histogram of the time in each part. Empty bins at both ends are left out."""
     lines = {node.get("part"): node for node in profile["tree"]}
     charts = []
     for part in _HISTOGRAMS:
         each = profile["histograms"].get(part)
-        filled = [place for place, many_ in enumerate(each["counts"] if each else ()) if many_]
-        if not filled or not lines.get(part, {}).get("mean_ms"):
+        nonempty = [place for place, bin_count in enumerate(each["counts"] if each else ()) if bin_count]
+        if not nonempty or not lines.get(part, {}).get("mean_ms"):
             continue
-        places = range(filled[0], min(filled[-1] + 1, filled[0] + _MOST_BINS))
+        places = range(nonempty[0], min(nonempty[-1] + 1, nonempty[0] + _MOST_BINS))
         edges, counts = [duration(edge) for edge in each["edges_ms"]], each["counts"]
         marks = [Mark(f"{edges[at]} to {edges[at + 1]}: {many(counts[at], 'rollout')}", counts[at]) for at in places]
         label = str(lines[part]["name"])

@@ -1,6 +1,6 @@
-"""One rollout to take along: as JSON, text and a trace; as curl that asks again; as a command that runs it again.
+"""Downloads and commands of one rollout: JSON, text and a trace; its first request as curl; a command to run it again.
 
-No secret is in any of them: addresses and keys of a model come from environment variables.
+None of them has a secret: addresses and keys of a model come from environment variables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JSON
 
 
 def actions(source: ViewedFile, links: Links, entry: Entry, row: Json) -> Json:
-    """What can be done with a rollout: texts to copy and files to keep, each with its address if there is one."""
+    """The texts to copy and the files to download, each with its address."""
     copies = []
     if (command := rerun(source, entry)) is not None:
         copies.append(("rerun", "Run this one again", command))
@@ -72,15 +72,15 @@ def curl(row: Json) -> str:
     params = row.get("responses_create_params")
     if not isinstance(params, dict):
         raise InputError("This rollout does not hold the request to its model.")
-    return _CURL.format(body=json.dumps({"model": _model(row), **params}))  # ASCII: nothing in it can be hidden
+    return _CURL.format(body=json.dumps({"model": _model(row), **params}))  # ASCII, so that no character is invisible
 
 
 def trace(row: Json) -> bytes:
     """The spans in Chrome's Trace Event format, which ui.perfetto.dev and chrome://tracing open."""
-    made = _trace(row)
-    if made is None:
+    events = _trace(row)
+    if events is None:
         raise InputError("This rollout has no spans: its times were not recorded.")
-    return made
+    return events
 
 
 def _trace(row: Json) -> bytes | None:
@@ -93,5 +93,5 @@ def _trace(row: Json) -> bytes | None:
 
 def _model(row: Json) -> str:
     params, response = row.get("responses_create_params"), row.get("response")
-    named = [each.get("model") for each in (params, response) if isinstance(each, dict)]
-    return next((name for name in named if isinstance(name, str) and name), "MODEL")
+    names = [each.get("model") for each in (params, response) if isinstance(each, dict)]
+    return next((name for name in names if isinstance(name, str) and name), "MODEL")

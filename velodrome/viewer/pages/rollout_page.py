@@ -1,6 +1,6 @@
-"""The page of one rollout: what was asked and answered, where its time went, its conversation, and the line itself.
+"""The page of one rollout: question and answer, where its time went, its conversation, and the raw line.
 
-The row may hold anything. Every text is bounded; one that was cut is sent in full on request.
+The row may hold anything. Every text is bounded; a cut text is sent in full on request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from velodrome.records.outcomes import BETWEEN_TURNS
 from velodrome.timing.figures import duration
 from velodrome.viewer.pages.links import Address, Links
 from velodrome.viewer.pages.rollout_files import actions
-from velodrome.viewer.pages.rollouts_page import parsed
+from velodrome.viewer.pages.rollouts_page import parse_query
 from velodrome.viewer.parts import waterfall
 from velodrome.viewer.parts.cards import cards
 from velodrome.viewer.parts.dialogue import ShownMessage, conversation, other_players, pretty
@@ -33,16 +33,16 @@ from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
-_MOST_ATTEMPTS = 100  # at a task, searched for its prompt
+_MOST_ATTEMPTS = 100  # of a task, searched for its prompt
 _MOST_FIND = 200  # characters
 _RAW_HEAD, _RAW_TAIL = 60_000, 2_000
 
 
 def rollout_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs. A rollout that is not there is an `InputError`."""
+    """The values of the template. A missing rollout is an `InputError`."""
     index, number = source.index(), address.number
     entry, row = index.entry(number), index.row(number)
-    query, sort, _ = parsed(index, address)
+    query, sort, _ = parse_query(index, address)
     before, after = _neighbours(index, query, sort, number)
     here: Json = {"q": address.q, "sort": str(sort)}
     failed = entry.state == "failed"
@@ -94,8 +94,8 @@ def _talk(row: Json, messages: list[ShownMessage], timing: Json, href: Any, addr
         for at, (name, own) in enumerate(other_players(row).items(), 1)
     ]
     spans = waterfall.read_spans(timing.get("tree"))
-    made = waterfall.targets(spans, messages)
-    hrefs = {span: f"{lines[place]['href']}{f'-{call}' if call else ''}" for span, (place, call) in made.items()}
+    targets = waterfall.targets(spans, messages)
+    hrefs = {span: f"{lines[place]['href']}{f'-{call}' if call else ''}" for span, (place, call) in targets.items()}
     label = "Where its time went"
     return {
         "talk": talk,
@@ -111,19 +111,19 @@ def _talk(row: Json, messages: list[ShownMessage], timing: Json, href: Any, addr
     }
 
 
-def _is_cut(said: Json) -> bool:
-    """Whether a message has a text that is not all there."""
-    calls = [each for call in said["calls"] for each in (*(own for _, own in call["arguments"]), call["result"])]
-    return any(each is not None and each["plain"].hidden for each in (said["body"], *calls))
+def _is_cut(message: Json) -> bool:
+    """Whether a text of a message is cut."""
+    texts = [each for call in message["calls"] for each in (*(value for _, value in call["arguments"]), call["result"])]
+    return any(each is not None and each["plain"].hidden for each in (message["body"], *texts))
 
 
 def _of_player(view: TalkView, at: int) -> TalkView:
-    """How the conversation of another player is looked at."""
+    """The view of another player's conversation."""
     return TalkView(view.href, whole=view.whole, show=view.show, raw=view.raw, find=view.find, prefix=f"p{at}-m")
 
 
 def _pages(total: int, places: range, href: Any) -> list[tuple[str, str | None]]:
-    """The parts of a long conversation; the one that is shown has no address."""
+    """The parts of a long conversation. The shown part has no address."""
     if total <= len(places):
         return []
     starts = range(0, total, PER_PAGE)
@@ -141,7 +141,7 @@ def _neighbours(index: Index, query: Query, sort: Sort, number: int) -> tuple[in
 
 
 def _prompt_of_another(index: Index, family: Sequence[Entry]) -> list[ShownMessage]:
-    """The prompt, which the line of a failed attempt does not have, from a rollout of the same task."""
+    """The prompt from a rollout of the same task, because the line of a failed attempt has none."""
     for entry in family:
         if entry.state != "failed":
             try:

@@ -1,7 +1,7 @@
 """The list of rollouts: filtered, sorted, a page at a time, with the columns that the address names.
 
-A column is a field of the index by its name, or one of `prompt`, `answer` (its end) and `expected` (under whichever
-name the file has it).
+A column is a field of the index by its name, or one of `prompt`, `answer` (its end) and `expected` (under any of its
+usual names).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Column:
     order: str | None = None
 
 
-def parsed(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
-    """The filter and the order; if one is wrong, its problem, and the default in its place."""
+def parse_query(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
+    """The filter, the order, and the problems. A wrong filter or order is replaced by the default."""
     query, sort = Query(), Sort()
     problems: list[str] = []
     fields = index.names()
@@ -66,12 +66,12 @@ def parsed(index: Index, address: Address) -> tuple[Query, Sort, list[str]]:
 
 
 def rollouts_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     index = source.index()
-    query, sort, problems = parsed(index, address)
+    query, sort, problems = parse_query(index, address)
     try:
         page = index.page(query, sort, since=address.since, limit=PAGE)
-    except InputError as error:  # a field to sort by that is not there
+    except InputError as error:  # no such field to sort by
         problems += error.problems
         sort = Sort()
         page = index.page(query, sort, limit=PAGE)
@@ -111,10 +111,10 @@ def _tally(count: int, query: Query) -> str:
 
 
 def _heading(column: ListColumn, links: Links, q: str, sort: Sort) -> Column:
-    """A column; one of numbers with the way to sort by it, the largest first."""
+    """The heading of a column. A column of numbers has a link that sorts by it, the largest first."""
     order = order_by(sort, column.field)
-    falling = f"-{column.field}"
-    href = links.rollouts(q=q, sort=column.field if str(sort) == falling else falling)
+    descending = f"-{column.field}"
+    href = links.rollouts(q=q, sort=column.field if str(sort) == descending else descending)
     return Column(column.label, column.kind, None if column.kind in ("text", "full") else href, order)
 
 
@@ -125,7 +125,7 @@ def _linked(columns: Sequence[ListColumn]) -> int:
 
 
 def order_by(sort: Sort, field: str) -> str | None:
-    """How a list is sorted by a field, if it is."""
+    """The direction in which a list is sorted by a field, or None."""
     if sort.field != field:
         return None
     return "descending" if sort.descending else "ascending"
@@ -146,29 +146,29 @@ class ListColumn:
 
 
 def standard_columns(names: FieldNames, *, judged: bool) -> list[str]:
-    """The columns if none are chosen; with people's judgement if there is any."""
+    """The columns if none are chosen, with those of judgements if there are any."""
     expected = ["expected"] if _expected(names) else []
     return ["reward", "prompt", "answer", *expected, *_HEADINGS, "outcome", *(["rating", "tag"] * judged), "key"]
 
 
 def choices(names: FieldNames) -> list[tuple[str, list[str]]]:
-    """Every column there is, by kind."""
-    own = ["reward", *TEXTS, *(["expected"] if _expected(names) else []), "key"]
-    texts = [name for name in names.texts if name not in own]
-    numbers = [name for name in names.numbers if name not in (*own, *texts)]
-    return [("Of the rollout", own), ("Texts", texts), ("Numbers", numbers)]
+    """Every column, by kind."""
+    basic = ["reward", *TEXTS, *(["expected"] if _expected(names) else []), "key"]
+    texts = [name for name in names.texts if name not in basic]
+    numbers = [name for name in names.numbers if name not in (*basic, *texts)]
+    return [("Of the rollout", basic), ("Texts", texts), ("Numbers", numbers)]
 
 
 def chosen_columns(
     cols: str, names: FieldNames, sort: Sort, *, judged: bool = False
 ) -> tuple[list[ListColumn], list[str]]:
-    """The columns that an address asks for, and what is wrong with it. The field sorted by is always among them."""
+    """The columns in an address, and its problems. The sort field is always a column."""
     problems = []
-    wanted = list(dict.fromkeys(name for name in cols.split(",") if name))[:_MOST_COLUMNS]
+    names_in_address = list(dict.fromkeys(name for name in cols.split(",") if name))[:_MOST_COLUMNS]
     known = [name for _, group in choices(names) for name in group]
-    for name in [name for name in wanted if name not in known]:
+    for name in [name for name in names_in_address if name not in known]:
         problems.append(f'cols: no field "{name:.60}"{hint(name, known)}')
-    shown = [name for name in wanted if name in known] or standard_columns(names, judged=judged)
+    shown = [name for name in names_in_address if name in known] or standard_columns(names, judged=judged)
     if sort.field != "number" and sort.field not in shown and sort.field in known:
         shown.append(sort.field)
     return [_column(name, names) for name in shown], problems

@@ -1,6 +1,6 @@
 """The charts of a run's page, from the groups of its index. Every mark links to the list of its rollouts.
 
-Rates and intervals come from `stats/`, so that a chart and `velo metrics` cannot differ.
+Rates and intervals come from `stats/`, so a chart and `velo metrics` cannot differ.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LONG_GAP = 4.0  # widths of a stretch of time
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """pass@k, its interval, and over how many tasks and rollouts it is."""
+    """pass@k, its interval, and the numbers of tasks and rollouts."""
 
     k: int
     rate: float
@@ -59,21 +59,21 @@ class PassRate:
 
 @dataclass(frozen=True, slots=True)
 class RunPictures:
-    """What the charts of a run show, but for those by a field."""
+    """The data of the charts of a run, except those by a field."""
 
     rewards: RewardPictures
     rates: list[PassRate]
-    first_field: str  # that rewards are shown by unless another is chosen
-    ran: list[tuple[str, list[str]]]  # the models and the agents
-    fields: list[str]  # that rewards can be shown by
+    first_field: str  # the default field for the rewards by field
+    ran: list[tuple[str, list[str]]]  # ("model", names), ("agent", names)
+    fields: list[str]  # fields that rewards can be shown by
 
 
 @dataclass(frozen=True, slots=True)
 class RunCharts:
-    """The charts as the template draws them; those that take long are not there yet while `waiting`."""
+    """The charts for the template. While `waiting`, slow charts are still missing."""
 
     pictures: RunPictures | None = None
-    rewards: list[tuple[str, str, Json]] = field(default_factory=list)  # title, a word about it, picture
+    rewards: list[tuple[str, str, Json]] = field(default_factory=list)  # title, subtitle, picture
     by: str = ""
     fields: list[str] = field(default_factory=list)
     rows: list[Json] = field(default_factory=list)
@@ -82,7 +82,7 @@ class RunCharts:
 
 
 def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
-    """All of them."""
+    """All charts of a run."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
     pictures: RunPictures | None = source.soon("pictures", run_pictures, patience_s=patience_s).value
     if pictures is None:
@@ -108,7 +108,7 @@ def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
 
 
 def run_pictures(index: Index) -> RunPictures:
-    """From the index; of a large file this takes a moment."""
+    """The data of the charts. For a large file this takes a moment."""
     rewards = index.picture(reward_pictures)
     ran = [(kind, index.picture(partial(most_frequent, name=kind))) for kind in ("model", "agent")]
     return RunPictures(rewards, pass_rates(rewards.attempts), next(_first_choices(index)), ran, fields_to_choose(index))
@@ -119,25 +119,25 @@ def _groups(by: str, index: Index) -> list[FieldGroup]:
 
 
 def fields_to_choose(index: Index) -> list[str]:
-    """The fields that rewards can be shown by: those of the file first."""
+    """The fields that rewards can be shown by, the fields of the file first."""
     names = index.names()
     texts = [name for name in names.texts if name not in ONE_BY_ONE]
     numbers = [name for name in names.numbers if name not in (*_NO_GROUPS, *texts)]
-    every = [*texts, *numbers]
-    return sorted(every, key=lambda name: name in (*OWN_NAMES.texts, *OWN_NAMES.numbers))
+    names_to_choose = [*texts, *numbers]
+    return sorted(names_to_choose, key=lambda name: name in (*OWN_NAMES.texts, *OWN_NAMES.numbers))
 
 
 def _first_choices(index: Index) -> Iterator[str]:
     """Fields to show first: texts with a few values."""
-    own = [name for name in index.names().texts if name not in OWN_NAMES.texts]
-    for name in (*own, "tool", "model", "agent"):
+    file_texts = [name for name in index.names().texts if name not in OWN_NAMES.texts]
+    for name in (*file_texts, "tool", "model", "agent"):
         if 2 <= index.picture(partial(few_values, name=name)) <= _FEW_VALUES:
             yield name
     yield "outcome"
 
 
 def pass_rates(attempts: Sequence[tuple[int, int, int]]) -> list[PassRate]:
-    """pass@k for every k that half of the tasks have rollouts for."""
+    """pass@k for every k for which at least half of the tasks have enough rollouts."""
     most = largest_k([n for n, _, tasks in attempts for _ in range(tasks)])
     rates = []
     for k in range(1, most + 1) if most <= _MOST_KS else sizes(most):
@@ -151,7 +151,7 @@ def pass_rates(attempts: Sequence[tuple[int, int, int]]) -> list[PassRate]:
 
 
 def interval_text(interval: Interval | None, shown: Callable[[float], str] = number) -> str:
-    """Its ends."""
+    """The ends of an interval."""
     return NONE if interval is None else f"{shown(interval[0])} to {shown(interval[1])}"
 
 
@@ -161,7 +161,7 @@ def percent(rate: float) -> str:
 
 
 def distribution(groups: Sequence[Group], mean: float | None, links: Links) -> Json | None:
-    """How many rollouts have which reward."""
+    """A bar chart of the rollouts by reward."""
     marks = [
         Mark(
             f"reward {value_text(group.value)}: {many(group.count, 'rollout')}",
@@ -179,13 +179,13 @@ def distribution(groups: Sequence[Group], mean: float | None, links: Links) -> J
 
 
 def course(groups: Sequence[Group], links: Links, between: Interval) -> Json | None:
-    """The mean reward over time, with the band in which each mean could be; all rewards are `between` these two."""
+    """A curve of the mean reward over time, with its 95% band. All rewards are `between` these two numbers."""
     marks, before = [], 0.0
-    begun = groups[0].value[0] if groups else 0.0
+    first_start = groups[0].value[0] if groups else 0.0
     for group in groups:
         start, end = group.value
         low, high = _band(group, between)
-        when = f"{plots.elapsed(start - begun)} to {plots.elapsed(end - begun)}"
+        when = f"{plots.elapsed(start - first_start)} to {plots.elapsed(end - first_start)}"
         about = "" if low is None or high is None else f", {number(low)} to {number(high)}"
         marks.append(
             Mark(
@@ -201,7 +201,7 @@ def course(groups: Sequence[Group], links: Links, between: Interval) -> Json | N
         before = end
     scale = plots.scale_of([each for mark in marks for each in (mark.height, mark.low, mark.high)], number, whole=True)
     head = (plots.TIME, "rollouts", "mean reward", "95% band")
-    below = [plots.elapsed(0.0), plots.elapsed(before - begun)]
+    below = [plots.elapsed(0.0), plots.elapsed(before - first_start)]
     return plots.curve(marks, label=f"Mean reward over time, {_ends(marks)}", head=head, below=below, scale=scale)
 
 
@@ -217,7 +217,7 @@ def _ends(marks: Sequence[Mark]) -> str:
 
 
 def pass_curve(pictures: RunPictures, links: Links) -> Json | None:
-    """pass@k against k; without repeats there is nothing to draw."""
+    """A curve of pass@k by k; None without repeats."""
     if len(pictures.rates) < 2:
         return None
     marks = []
@@ -262,12 +262,12 @@ def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
 
 
 def _aligned(reward: float) -> str:
-    """With as many digits as the rewards above and below it."""
+    """A reward with a fixed number of digits, so that a column is aligned."""
     return f"{reward:.3f}" if abs(reward) < 1000 else number(reward)
 
 
 def _short_text(value: Any) -> str:
-    """The value of a group below its column: the first bound says it."""
+    """The value of a group in short, for the axis."""
     if not isinstance(value, tuple):
         return value_text(value)
     low, high = value

@@ -1,6 +1,6 @@
 """The page of a run: how many rollouts, their rewards, where the time went, and what the checks report.
 
-What the index knows is shown at once; what needs a pass over the file appears when it is ready.
+Data from the index is shown at once; data from a pass over the file appears when it is ready.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from velodrome.viewer.viewed_file import ViewedFile
 
 Json = dict[str, Any]
 
-PATIENCE_S = 0.06  # how long a page waits for what may be ready in a moment
+PATIENCE_S = 0.06  # how long a page waits for a measurement
 _MOST_METRICS = 40
 _MOST_FINDINGS = 40
 _MOST_PARTS = 40
 _MOST_TOOLS = 20
-_SHOWN = ("rollouts/kept", "rollouts/failed")  # in the account at the top
+_SHOWN = ("rollouts/kept", "rollouts/failed")  # shown at the top
 _TITLES = {
     "": "Means",
     "pass": "Pass rates",
@@ -47,12 +47,12 @@ _TITLES = {
 
 
 def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     index = source.index()
     state = index.state
     runs = read_runs(source.path)
-    there = source.path.is_file()
-    live = state.live and not _over(source, runs)
+    exists = source.path.is_file()
+    live = state.live and not _ended(source, runs)
     metrics, profile, findings, tools = _facts(source, state)
     values = metrics.value or {}
     verdict, parts = _profile(profile)
@@ -60,9 +60,9 @@ def run_page(source: ViewedFile, links: Links, address: Address) -> Json:
     charts = RunCharts() if source.behind else run_charts(source, links, address.by)
     return {
         "live": live,
-        "status": _status(live, runs) if there else "the file cannot be read now; this is what was read before",
+        "status": _status(live, runs) if exists else "the file cannot be read now; this is what was read before",
         "about": [*_names(charts.pictures), *_about(state, runs)],
-        "account": account(state, runs, live=live or not there),
+        "account": account(state, runs, live=live or not exists),
         "figures": _figures(charts.pictures, values, verdict),
         "weighing": _weighing(charts.pictures),
         "charts": charts,
@@ -89,16 +89,16 @@ def _facts(source: ViewedFile, state: State) -> list[Measurement]:
 
 
 def account(state: State, runs: list[Json], *, live: bool) -> Json:
-    """Requested = kept + failed + not run. During a run, `of` is how many there will be."""
+    """Requested = kept + failed + not run. During a run, `of` is the expected total."""
     kept, failed = state.rows, state.failed
     ended = bool(runs) and "finished_at" in runs[-1] and not live
-    going = bool(runs) and "finished_at" not in runs[-1]
-    requested = runs[-1].get("requested") if ended or going else None
+    unfinished = bool(runs) and "finished_at" not in runs[-1]
+    requested = runs[-1].get("requested") if ended or unfinished else None
     left = max(requested - kept - failed, 0) if isinstance(requested, int) else 0
     known = ended or not (runs or live)
     return {
         "requested": kept + failed + left if known else None,
-        "of": kept + failed + left if going and isinstance(requested, int) else None,
+        "of": kept + failed + left if unfinished and isinstance(requested, int) else None,
         "kept": kept,
         "failed": failed,
         "left": left if known else 0,
@@ -106,11 +106,11 @@ def account(state: State, runs: list[Json], *, live: bool) -> Json:
     }
 
 
-def _over(source: ViewedFile, runs: list[Json]) -> bool:
-    """Whether the last run is on record as ended, and nothing was written after it."""
-    ended = runs[-1].get("finished_at") if runs else None
+def _ended(source: ViewedFile, runs: list[Json]) -> bool:
+    """Whether the last run has ended, and nothing was written after it."""
+    finished_at = runs[-1].get("finished_at") if runs else None
     try:
-        return isinstance(ended, int | float) and ended >= source.path.stat().st_mtime - 1
+        return isinstance(finished_at, int | float) and finished_at >= source.path.stat().st_mtime - 1
     except OSError:
         return False
 
@@ -131,30 +131,30 @@ def _about(state: State, runs: list[Json]) -> list[Any]:
     if state.bytes < state.size and not state.complete:
         about.insert(0, f"indexed {size(state.bytes)} of {size(state.size)}")
     if runs:
-        ended = runs[-1].get("finished_at")
-        about.append(moment(ended if ended is not None else runs[-1].get("started_at")).striptags())
+        finished_at = runs[-1].get("finished_at")
+        about.append(moment(finished_at if finished_at is not None else runs[-1].get("started_at")).striptags())
         if len(runs) > 1:
             about.append(f"{len(runs)} runs into one file")
     return about
 
 
 def _names(pictures: RunPictures | None) -> list[str]:
-    """What ran: the model and the agent, or how many of them."""
-    every = pictures.ran if pictures else []
-    return [f"{kind} {names[0]}" if len(names) == 1 else many(len(names), kind) for kind, names in every if names]
+    """The model and the agent, or their numbers."""
+    kinds = pictures.ran if pictures else []
+    return [f"{kind} {names[0]}" if len(names) == 1 else many(len(names), kind) for kind, names in kinds if names]
 
 
 def _figures(pictures: RunPictures | None, metrics: Json, verdict: Json | None) -> list[tuple[str, str, str]]:
-    """Name, value, and how sure it is: how it went, then how fast."""
+    """Name, value and interval of each figure: first the results, then the speed."""
     rewards = pictures.rewards.summary if pictures else RewardSummary()
-    figures = [("mean reward", number(rewards.mean), _sure(rewards.interval, number))]
+    figures = [("mean reward", number(rewards.mean), _interval_note(rewards.interval, number))]
     rates = pictures.rates if pictures else []
     most = rates[0].tasks if rates else 0
     for each in [rates[0], rates[-1]] if len(rates) > 1 else rates[:1]:
         name = (
             f"pass@{each.k}" if each.tasks == most else f"pass@{each.k} over {count(each.tasks)} of {count(most)} tasks"
         )
-        figures.append((name, percent(each.rate), _sure(each.interval, percent)))
+        figures.append((name, percent(each.rate), _interval_note(each.interval, percent)))
     per_s, active_s = metrics.get("throughput/samples_per_s"), metrics.get("throughput/active_s")
     figures.append(("tokens", count(metrics.get("tokens/total")), ""))
     speed = number(round(per_s, 2)) if isinstance(per_s, int | float) else NONE
@@ -165,12 +165,12 @@ def _figures(pictures: RunPictures | None, metrics: Json, verdict: Json | None) 
     return figures
 
 
-def _sure(interval: Interval | None, shown: Callable[[float], str]) -> str:
+def _interval_note(interval: Interval | None, shown: Callable[[float], str]) -> str:
     return f"{interval_text(interval, shown)} (95%)" if interval else ""
 
 
 def _weighing(pictures: RunPictures | None) -> str:
-    """Where the mean over rollouts is not the mean over tasks, which a comparison uses: both."""
+    """A note if the mean over rollouts differs from the mean over tasks, which comparisons use."""
     rewards = pictures.rewards.summary if pictures else RewardSummary()
     over, alike = number(rewards.mean), number(rewards.mean_of_tasks)
     if over == alike:
@@ -182,7 +182,7 @@ def _weighing(pictures: RunPictures | None) -> str:
 
 
 def _tool_rows(tools: Measurement, links: Links) -> list[Json]:
-    """The most called tools, each with a way to the rollouts that called it."""
+    """The most called tools, each with a link to the rollouts that called it."""
     most = max((tool["calls"] for tool in tools.value or []), default=0)
     return [
         {
@@ -201,25 +201,25 @@ def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
 
 
 def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
-    """The worst first; an example is a line of the file, which is the number of a rollout unless it cannot be read."""
+    """The findings, the worst first. An example is a line number, with a link if the line is a rollout."""
     order = {"error": 0, "warning": 1}
     known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
-    there = {entry.number for entry in index.entries([line for each in known for line in each["examples"][:5]])}
+    numbers = {entry.number for entry in index.entries([line for each in known for line in each["examples"][:5]])}
 
-    def linked(lines: list[int]) -> list[tuple[str, str | None]]:
-        return [(f"line {line}", links.rollout(line) if line in there else None) for line in lines]
+    def line_links(lines: list[int]) -> list[tuple[str, str | None]]:
+        return [(f"line {line}", links.rollout(line) if line in numbers else None) for line in lines]
 
     def all_of(where: str) -> str | None:
         return links.rollouts(q=where) if where else None
 
     return [
-        {"advice": "", **each, "links": linked(each["examples"][:5]), "all_href": all_of(each.get("where", ""))}
+        {"advice": "", **each, "links": line_links(each["examples"][:5]), "all_href": all_of(each.get("where", ""))}
         for each in known
     ]
 
 
 def metric_groups(metrics: Json) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The metrics by what they are about; values that are not numbers are left out."""
+    """The metrics in titled groups. Values that are not numbers are left out."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, value in metrics.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or name in _SHOWN:

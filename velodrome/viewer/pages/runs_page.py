@@ -1,4 +1,4 @@
-"""The list of runs: sorted, filtered by words, some of them picked to be compared. The address holds all of it."""
+"""The list of runs: sorted, filtered by words, some picked for a comparison. The address has the whole state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velodrome.viewer.runs.run_summary import RunSummary
 Json = dict[str, Any]
 
 AT_ONCE = 200  # on one page
-_COLUMNS: dict[str, tuple[str, Callable[[KnownRun, RunSummary], Any]]] = {  # by the name in the address
+_COLUMNS: dict[str, tuple[str, Callable[[KnownRun, RunSummary], Any]]] = {  # by their name in the address
     "name": ("run", lambda run, summary: run.name.lower()),
     "reward": ("reward", lambda run, summary: summary.reward),
     "pass": ("pass@1", lambda run, summary: summary.pass_1),
@@ -24,51 +24,51 @@ _COLUMNS: dict[str, tuple[str, Callable[[KnownRun, RunSummary], Any]]] = {  # by
 
 
 def runs_page(runs: KnownRuns, picked: Sequence[str], address: Address) -> Json:
-    """What the template needs."""
-    known = [(run, runs.summary(run)) for run in runs.all()]
+    """The values of the template."""
+    all_runs = [(run, runs.summary(run)) for run in runs.all()]
     words = address.q.lower().split()
-    matching = [(run, summary) for run, summary in known if all(word in _text(run, summary) for word in words)]
+    matching = [(run, summary) for run, summary in all_runs if all(word in _text(run, summary) for word in words)]
     sort = address.sort if address.sort.removeprefix("-") in _COLUMNS else "-date" if runs.folders else ""
     ordered = _sorted(matching, sort)
     since = address.since if address.since < len(ordered) else 0
     shown = ordered[since : since + AT_ONCE]
-    here = {run.slug for run, _ in shown}
+    shown_slugs = {run.slug for run, _ in shown}
     return {
         "q": address.q,
         "sort": sort,
         "columns": [_column(name, sort) for name in _COLUMNS],
         "runs": [_row(run, summary, run.slug in picked) for run, summary in shown],
-        "total": len(known),
+        "total": len(all_runs),
         "matching": len(matching),
         "shown": (since + 1, since + len(shown)),
         "earlier": max(since - AT_ONCE, 0) if since else None,
         "later": since + AT_ONCE if since + AT_ONCE < len(ordered) else None,
-        "elsewhere": [slug for slug in dict.fromkeys(picked) if slug not in here],
+        "elsewhere": [slug for slug in dict.fromkeys(picked) if slug not in shown_slugs],
         "picked": len(set(picked)),
         "folders": [str(folder.path) for folder in runs.folders],
         "left_out": runs.notes,
-        "live": sum(summary.live for _, summary in known),
+        "live": sum(summary.live for _, summary in all_runs),
     }
 
 
 def _text(run: KnownRun, summary: RunSummary) -> str:
-    """What the words of a filter are looked for in."""
+    """The text that a filter searches."""
     found = run.found
     return " ".join((found.name, found.model, found.agent, found.kind, "live" if summary.live else "")).lower()
 
 
 def _sorted(runs: list[tuple[KnownRun, RunSummary]], sort: str) -> list[tuple[KnownRun, RunSummary]]:
-    """In the order of a column; runs without a value come last, in either direction."""
+    """The runs in the order of a column. Runs without a value come last in both directions."""
     if not sort:
         return runs
     value = _COLUMNS[sort.removeprefix("-")][1]
-    known = [each for each in runs if value(*each) is not None]
-    known.sort(key=lambda each: value(*each), reverse=sort.startswith("-"))
-    return [*known, *(each for each in runs if value(*each) is None)]
+    ordered = [each for each in runs if value(*each) is not None]
+    ordered.sort(key=lambda each: value(*each), reverse=sort.startswith("-"))
+    return [*ordered, *(each for each in runs if value(*each) is None)]
 
 
 def _column(name: str, sort: str) -> Json:
-    """A heading that sorts: numbers the largest first, and the other way round when it is chosen again."""
+    """A heading that sorts: numbers the largest first; if it is already chosen, the other way round."""
     up, down = name, f"-{name}"
     order = {up: "ascending", down: "descending"}.get(sort)
     first, second = (up, down) if name == "name" else (down, up)

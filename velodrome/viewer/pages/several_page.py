@@ -16,7 +16,7 @@ AT_ONCE = 100  # tasks on one page
 
 
 def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     result = sources[0].measurements.read("several", *sources, patience_s=PATIENCE_S)
     slugs = [source.slug for source in sources]
     compared = result.value
@@ -46,13 +46,13 @@ def several_page(sources: Sequence[ViewedFile], address: Address) -> Json:
 
 
 def _run(letter: str, source: ViewedFile, slugs: Sequence[str]) -> Json:
-    rest = [slug for slug in slugs if slug != source.slug]
-    without = Links("").compare_several(rest)
+    others = [slug for slug in slugs if slug != source.slug]
+    without = Links("").compare_several(others)
     return {"letter": letter, "name": source.name, "href": Links(source.slug).run(), "without": without}
 
 
 def _task(task: Json, sources: Sequence[ViewedFile]) -> Json:
-    """A task with its pass rate in every run; the widest pair is the one that it opens as."""
+    """A task with its pass rate in every run. Its link opens the worst and the best run as a pair."""
     rates = task["rates"]
     best, worst = rates.index(max(rates)), rates.index(min(rates))
     cells = [

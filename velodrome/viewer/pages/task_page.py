@@ -22,11 +22,11 @@ Json = dict[str, Any]
 AT_ONCE = 12  # repeats on one page
 _MOST_ANSWERS = 12
 _MOST_STEPS = 40
-_SHOWN, _SAME_SHOWN = 700, 240  # characters of a message, and of one that all have
+_SHOWN, _SAME_SHOWN = 700, 240  # characters of a message, and of a message shared by all repeats
 
 
 def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs. A task that is not there is an `InputError`."""
+    """The values of the template. A missing task is an `InputError`."""
     index, task, since = source.index(), address.id, address.since
     repeats = index.repeats(task, since=since, limit=AT_ONCE)
     if repeats is not None and not repeats.entries and since:
@@ -59,7 +59,7 @@ def task_page(source: ViewedFile, links: Links, address: Address) -> Json:
 
 
 def _pairs(source: ViewedFile, entries: Sequence[Entry]) -> list[Json]:
-    """The repeats as two lists to choose from: first one that did not pass and one that did, if there are both."""
+    """Two lists of the repeats to choose a pair from. The default pair has one that failed and one that passed."""
     options = [(f"{source.slug}:{short(each.number)}", _name(each), each) for each in entries]
     passed = [at for at, each in enumerate(entries) if each.reward is not None and each.reward >= PASS_REWARD]
     failed = [at for at in range(len(entries)) if at not in passed]
@@ -79,7 +79,7 @@ def _name(entry: Entry) -> str:
 
 
 def _row(index: Index, entry: Entry) -> Json | str:
-    """The row, or why it cannot be shown: a file may change while it is read."""
+    """The row, or why it cannot be shown. A file may change while it is read."""
     try:
         return index.row(entry.number)
     except InputError as error:
@@ -87,7 +87,7 @@ def _row(index: Index, entry: Entry) -> Json | str:
 
 
 def _figures(repeats: Repeats) -> list[tuple[str, str]]:
-    """Of all repeats, shown or not."""
+    """The numbers of all repeats, also of those on other pages."""
     task = repeats.task
     figures = [
         ("pass rate", f"{task.pass_rate:.0%}" if task.pass_rate is not None else "–"),
@@ -107,7 +107,7 @@ def _prompt(message: ShownMessage) -> Json:
 
 
 def _answers(entries: Sequence[Entry], rows: Sequence[Json | str]) -> list[Json]:
-    """Equal answers together, the commonest first; nothing if all differ."""
+    """The answers with their counts, the most common first; empty if all differ."""
     groups: dict[str, list[float | None]] = {}
     for entry, row in zip(entries, rows, strict=True):
         if isinstance(row, dict) and entry.state != "failed":
@@ -115,7 +115,7 @@ def _answers(entries: Sequence[Entry], rows: Sequence[Json | str]) -> list[Json]
     if not groups or len(groups) == len(entries) > 1:
         return []
     order = sorted(groups.items(), key=lambda each: -len(each[1]))[:_MOST_ANSWERS]
-    return [{"text": text or "(no answer)", "count": len(got), "reward": _mean(got)} for text, got in order]
+    return [{"text": text or "(no answer)", "count": len(rewards), "reward": _mean(rewards)} for text, rewards in order]
 
 
 def _mean(rewards: list[float | None]) -> float | None:
@@ -133,7 +133,7 @@ def _described(shared: int, shown: int, total: int, *, is_same: bool) -> str:
 
 
 def _steps(output: Sequence[ShownMessage], shared: int, *, alone: bool) -> list[Json]:
-    """The messages of a repeat: those that all have in common, the first that differs, and what follows."""
+    """The messages of a repeat: the ones that all repeats share, the first that differs, and the rest."""
     steps = []
     for at, message in enumerate(output[:_MOST_STEPS]):
         kind = "same" if at < shared else "diverging" if at == shared else "after"

@@ -1,6 +1,6 @@
-"""The list of tasks: how often each was tried, how often it passed; the hardest or the easiest first.
+"""The list of tasks: how often each was tried and passed, the hardest or the easiest first.
 
-With a filter, the tasks that have a matching rollout, and how many of theirs match.
+With a filter: the tasks that have a matching rollout, and the number of these rollouts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from velodrome.index.lists import count_tasks
 from velodrome.index.pictures import quoted
 from velodrome.index.query import typed
 from velodrome.viewer.pages.links import Address, Links
-from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by, parsed
+from velodrome.viewer.pages.rollouts_page import PAGE, Column, order_by, parse_query
 from velodrome.viewer.parts.render import many
 from velodrome.viewer.viewed_file import ViewedFile
 
@@ -22,9 +22,9 @@ _FIRST = Sort("pass_rate")
 
 
 def tasks_page(source: ViewedFile, links: Links, address: Address) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     index = source.index()
-    query, sort, problems = parsed(index, address)
+    query, sort, problems = parse_query(index, address)
     q = address.q.strip() if query.terms else ""
     sort = sort if address.sort else _FIRST
     try:

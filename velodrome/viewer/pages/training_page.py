@@ -1,4 +1,4 @@
-"""The page of a training run, live while it trains; and the curves of several over each other."""
+"""The page of a training run, live while it trains; and the curves of several runs in the same charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from velodrome.timing.figures import counted
 from velodrome.viewer.pages.links import Links
 from velodrome.viewer.parts.render import count, number
 from velodrome.viewer.runs.known_runs import KnownRuns
-from velodrome.viewer.runs.training_curves import PHASES, drawn, is_number, last_step, shares
+from velodrome.viewer.runs.training_curves import PHASES, is_number, last_step, shares, training_charts
 from velodrome.viewer.runs.training_run import TrainingData, TrainingRun
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ _LETTERS = "ABCDEFGHIJKL"
 
 
 def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     data = run.read()
     live = runs.summary(runs.named(run.slug)).live
     return {
@@ -28,7 +28,7 @@ def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
         "live": live,
         "status": _status(data, live),
         "figures": list(_figures(data)),
-        "pictures": list(drawn([data], [run.name])),
+        "pictures": list(training_charts([data], [run.name])),
         "time": shares(data),
         "thinned": _thinned(data),
         "episodes": [_episodes(run, file.name, file.size, file.at, runs) for file in data.episodes],
@@ -41,7 +41,7 @@ def training_page(run: TrainingRun, runs: KnownRuns) -> Json:
 
 
 def curves_page(runs: Sequence[TrainingRun]) -> Json:
-    """Several runs: every curve that one of them has, and the settings in which they differ."""
+    """Several runs: the curves of all, and the settings in which they differ."""
     data = [run.read() for run in runs]
     settings = [dict(flat_settings(each.settings)) for each in data]
     names = dict.fromkeys(name for each in settings for name in each)
@@ -52,7 +52,7 @@ def curves_page(runs: Sequence[TrainingRun]) -> Json:
             {"letter": letter, "name": run.name, "href": Links(run.slug).training(), "style": at % 8}
             for at, (letter, run) in enumerate(zip(_LETTERS, runs, strict=False))
         ],
-        "pictures": list(drawn(data, list(_LETTERS[: len(runs)]))),
+        "pictures": list(training_charts(data, list(_LETTERS[: len(runs)]))),
         "thinned": next(filter(None, map(_thinned, data)), ""),
         "differ": [(name, values) for name, values in differ if len(set(values)) > 1][:_MOST_SETTINGS],
         "choose": Links("").runs(run=slugs),
@@ -72,17 +72,17 @@ def _status(data: TrainingData, live: bool) -> str:
 
 
 def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
-    """The newest numbers; evaluations say how actions were chosen."""
+    """The newest numbers. Evaluations are labelled greedy or sampled."""
     last = data.epochs[-1] if data.epochs else {}
     trainer = data.settings.get("trainer")
     total = trainer.get("total_timesteps") if isinstance(trainer, dict) else None
     yield f"agent steps{f' of {count(total)}' if is_number(total) else ''}", count(last_step([data]))
     for greedy, label in ((True, "greedy"), (False, "sampled")):
         lines = [line for line in data.evaluations if bool(line["evaluation"].get("greedy")) is greedy]
-        last_one = lines[-1]["evaluation"] if lines else {}
-        if is_number(last_one.get("mean_return")):
-            over = last_one.get("episodes")
-            yield f"return, evaluated {label}{_episodes_words(over)}", number(last_one["mean_return"])
+        newest = lines[-1]["evaluation"] if lines else {}
+        if is_number(newest.get("mean_return")):
+            episodes = newest.get("episodes")
+            yield f"return, evaluated {label}{_episodes_text(episodes)}", number(newest["mean_return"])
     for name, label in (
         ("rollout_return", "return in rollouts, sampled"),
         ("loss", "loss"),
@@ -90,18 +90,18 @@ def _figures(data: TrainingData) -> Iterator[tuple[str, str]]:
     ):
         line = next((line for line in reversed(data.epochs) if is_number(line.get(name))), None)
         if line is not None:
-            over = _episodes_words(line.get("episodes")) if name == "rollout_return" else ""
-            yield f"{label}{over}", count(line[name]) if name == "sps" else number(line[name])
+            episodes_text = _episodes_text(line.get("episodes")) if name == "rollout_return" else ""
+            yield f"{label}{episodes_text}", count(line[name]) if name == "sps" else number(line[name])
     if last:
         yield "epochs", count(last.get("epoch"))
 
 
-def _episodes_words(episodes: Any) -> str:
+def _episodes_text(episodes: Any) -> str:
     return f", {counted(int(episodes), 'episode')}" if is_number(episodes) else ""
 
 
 def _thinned(data: TrainingData) -> str:
-    """What is left out, in words."""
+    """A note if epochs are left out, or ""."""
     return f"one epoch of {data.every} is shown" if data.every > 1 else ""
 
 
@@ -112,7 +112,7 @@ def _episodes(run: TrainingRun, name: str, size: int, at: float, runs: KnownRuns
 
 
 def flat_settings(settings: Json, above: str = "") -> Iterator[tuple[str, str]]:
-    """Every setting by its whole name, as a command takes it."""
+    """Every setting by its full name, as in a command."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from flat_settings(value, f"{above}{name}.")

@@ -72,7 +72,7 @@ class PairedMessages:
 Spoken = tuple[str, str]  # a label and a text
 
 
-def paired(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedMessages]:
+def pair_messages(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[PairedMessages]:
     """The lines of the page, in order."""
     left, right = ([(message_label(each), compared_text(each)) for each in side[:MOST_MESSAGES]] for side in (a, b))
     work = _MOST_WORK

@@ -1,4 +1,4 @@
-"""The part of a rollout's page that shows an episode: what the player plays, and a table of steps."""
+"""The part of a rollout's page that shows an episode: the data of the player, and a table of steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from velodrome.viewer.parts.safe_text import attribute
 
 Json = dict[str, Any]
 
-_MOST_AGENTS = 32  # with a line of their own
+_MOST_AGENTS = 32  # with their own line
 _MOST_ENTRIES = 12_000  # of the table, steps times agents
 _NAME = 40  # characters of an action's name
 
 
 def episode_part(episode: Episode | str | None) -> Json | None:
-    """What the template needs; None if there is no episode."""
+    """The values of the template; None if there is no episode."""
     if episode is None:
         return None
     if isinstance(episode, str):
@@ -48,12 +48,12 @@ def episode_part(episode: Episode | str | None) -> Json | None:
 
 
 def _means(episode: Episode) -> list[float]:
-    """The reward of an agent in each step, over all of them."""
+    """The mean reward of the agents in each step."""
     return [sum(row) / episode.agents for row in episode.rewards or ()]
 
 
 def _film(episode: Episode, names: list[str], agents: int) -> Json:
-    """What the player reads. Everything in it is a checked number or colour, or an escaped text."""
+    """The data of the player. Every value is a checked number or colour, or an escaped text."""
 
     def cut(column: list[list[Any]] | None) -> list[list[Any]] | None:
         return column and [row[:agents] for row in column]
@@ -77,7 +77,7 @@ def _film(episode: Episode, names: list[str], agents: int) -> Json:
 
 
 def _quoted(film: Json) -> str:
-    """As the value of an attribute between single quotes, in ASCII: JSON is full of double quotes."""
+    """The data as the value of an attribute in single quotes, in ASCII: JSON has many double quotes."""
     return escape(json.dumps(film, separators=(",", ":")), quote=False).replace("'", "&#39;")
 
 
@@ -85,7 +85,7 @@ def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list
     means = _means(episode)[:listed]
     running = list(accumulate(means))
 
-    def named(action: Action) -> str:
+    def action_text(action: Action) -> str:
         if isinstance(action, list):
             return ", ".join(f"{number:.4g}" for number in action)
         return names[action] if 0 <= action < len(names) else str(action)
@@ -94,8 +94,8 @@ def _table(episode: Episode, names: list[str], agents: int, listed: int) -> list
         acted = episode.actions[step][agent] if episode.actions else None
         taught = episode.taught[step][agent] if episode.taught else None
         return {
-            "action": "" if acted is None else named(acted),
-            "teacher": named(taught) if taught is not None and taught != acted else "",
+            "action": "" if acted is None else action_text(acted),
+            "teacher": action_text(taught) if taught is not None and taught != acted else "",
             "reward": episode.rewards[step][agent] if episode.rewards else 0,
         }
 

@@ -24,7 +24,7 @@ _MOST_PARTS = 8
 
 
 def strip(row: Json, messages: Sequence[ShownMessage], *, failed: bool) -> Json:
-    """What the template needs."""
+    """The values of the template."""
     asked = _asked(messages)
     question = "" if asked is None else messages[asked].aloud.strip()
     answer = "" if failed else final_answer(row).strip()

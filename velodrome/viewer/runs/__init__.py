@@ -1,1 +1,1 @@
-"""The runs that a viewer was given or found below a folder."""
+"""The runs in a viewer: files and folders from its command line."""

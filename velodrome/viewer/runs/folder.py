@@ -1,7 +1,7 @@
-"""The runs below a folder: rollouts files and training runs, found by what is in them.
+"""The runs below a folder: rollouts files and training runs, recognised by their content.
 
-A file is looked into when it is new or another one. Links are not followed, hidden folders are left out, and the search
-is bounded: a note names what is beyond a bound.
+A file is opened when it is new or was replaced. Links are not followed, hidden folders are left out, and the search is
+bounded: a note names the bound that was reached.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from velodrome.records.other_files import first_row
 from velodrome.records.rollout import beside
 
-DEEPEST = 8  # folders below the one that was given
+DEEPEST = 8  # levels of folders
 MOST_RUNS = 5_000
-MOST_NAMES = 200_000  # files and folders that are looked at
+MOST_NAMES = 200_000  # files and folders that are visited
 METRICS, SETTINGS = "metrics.jsonl", "settings.json"  # of a training run
 _ENDS = (".jsonl", ".jsonl.zst")
 _NEVER = frozenset(("node_modules", "__pycache__", "site-packages"))
@@ -35,7 +35,7 @@ class FoundRun:
 
 
 class RunFolder:
-    """A folder whose runs are looked for again and again."""
+    """A folder that is searched for runs repeatedly."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -61,7 +61,7 @@ class RunFolder:
         return runs[:MOST_RUNS]
 
     def _run(self, path: str) -> FoundRun | None:
-        """The run in a file, if it is one. A file that is a run stays one until another takes its place."""
+        """The run in a file, or None. A run is checked again only when its file is replaced."""
         try:
             status = os.stat(path)
         except OSError:
@@ -72,26 +72,30 @@ class RunFolder:
             return known[1]
         file = Path(path)
         kind, row = first_row(file) if status.st_size else (None, None)
-        begun = not status.st_size and beside(file, "run.json").exists()
-        run = FoundRun(file, self._name(path), "rollouts", *_made_by(row)) if kind == "rollout" or begun else None
+        is_started = not status.st_size and beside(file, "run.json").exists()
+        run = (
+            FoundRun(file, self._name(path), "rollouts", *_model_and_agent(row))
+            if kind == "rollout" or is_started
+            else None
+        )
         self._kinds[path] = ((version[0], version[1], version[2]) if status.st_size else (0, 0, 0), run)
         return run
 
     def _name(self, path: str) -> str:
-        """The path below the folder; of the folder itself its name."""
+        """The path relative to the folder; for the folder itself its name."""
         return os.path.relpath(path, self.path) if path != str(self.path) else self.path.name or path
 
 
-def found_file(path: Path, name: str) -> FoundRun:
+def file_run(path: Path, name: str) -> FoundRun:
     """A rollouts file named on the command line."""
-    return FoundRun(path, name, "rollouts", *_made_by(first_row(path)[1]))
+    return FoundRun(path, name, "rollouts", *_model_and_agent(first_row(path)[1]))
 
 
-def _made_by(row: Any) -> tuple[str, str]:
-    """The model and the agent that a row names."""
+def _model_and_agent(row: Any) -> tuple[str, str]:
+    """The names of the model and the agent in a row."""
     values = []
     for part, name in (("response", "model"), ("meta", "agent")):
-        inside = row.get(part) if isinstance(row, dict) else None
-        value = inside.get(name) if isinstance(inside, dict) else None
+        container = row.get(part) if isinstance(row, dict) else None
+        value = container.get(name) if isinstance(container, dict) else None
         values.append(value[:_TEXT] if isinstance(value, str) else "")
     return values[0], values[1]

@@ -1,4 +1,4 @@
-"""All runs of a viewer: the files it was given, and what is below the folders it was given.
+"""All runs of a viewer: the files on its command line, and the runs below the folders there.
 
 A file named on the command line is followed from the start. A run below a folder is opened and indexed on first use.
 """
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from velodrome.errors import InputError
 from velodrome.viewer.measurements import Measurements
-from velodrome.viewer.runs.folder import FoundRun, RunFolder, found_file
+from velodrome.viewer.runs.folder import FoundRun, RunFolder, file_run
 from velodrome.viewer.runs.run_summary import RunSummaries, RunSummary
 from velodrome.viewer.runs.training_run import TrainingRun
 from velodrome.viewer.viewed_file import ViewedFile, file_to_view, open_files, slug_of
 
-_RESCAN_S = 2.0  # between two looks at the folders
+_RESCAN_S = 2.0  # between two searches of the folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class KnownRun:
 
     @property
     def name(self) -> str:
-        """What a page calls it."""
+        """The name on pages."""
         return self.found.name
 
 
@@ -48,13 +48,13 @@ class KnownRuns:
         self.given = open_files([path for path in given if not path.is_dir()], measurements)
         self._open: dict[str, ViewedFile | TrainingRun] = {each.slug: each for each in self.given}
         self._slugs = {each.path: each.slug for each in self.given}
-        self._given = {each.slug: KnownRun(each.slug, found_file(each.path, each.name)) for each in self.given}
+        self._given = {each.slug: KnownRun(each.slug, file_run(each.path, each.name)) for each in self.given}
         self._runs = self._given
         self._summaries = RunSummaries()
         self._scanned_at = -_RESCAN_S
 
     def start(self) -> None:
-        """Follow the files that were given, and look for runs."""
+        """Follow the files of the command line, and search the folders."""
         for source in self.given:
             source.follow()
         self.all()
@@ -66,11 +66,11 @@ class KnownRuns:
                 source.close()
 
     def all(self) -> list[KnownRun]:
-        """Every run there is now: files that were given first, then by path."""
+        """Every run: the files of the command line first, then by path."""
         with self._lock:
             if self.folders and self._clock() - self._scanned_at >= _RESCAN_S:
-                found = [run for folder in self.folders for run in folder.runs()]
-                below = {slug: KnownRun(slug, run) for run in found if (slug := self._slug(run)) not in self._given}
+                runs = [run for folder in self.folders for run in folder.runs()]
+                below = {slug: KnownRun(slug, run) for run in runs if (slug := self._slug(run)) not in self._given}
                 self._runs, self._scanned_at = self._given | below, self._clock()
             return list(self._runs.values())
 
@@ -90,20 +90,20 @@ class KnownRuns:
             return self._runs[slug]
 
     def file(self, slug: str) -> ViewedFile:
-        """A rollouts file, opened if it is not."""
-        run, opened = self._opened(slug)
-        if not isinstance(opened, ViewedFile):
+        """The rollouts file of a run. It is opened on first use."""
+        run, source = self._open_run(slug)
+        if not isinstance(source, ViewedFile):
             raise InputError(f"{run.name} is a training run, not a rollouts file.")
-        return opened
+        return source
 
     def training(self, slug: str) -> TrainingRun:
         """A training run."""
-        run, opened = self._opened(slug)
-        if not isinstance(opened, TrainingRun):
+        run, source = self._open_run(slug)
+        if not isinstance(source, TrainingRun):
             raise InputError(f"{run.name} is a rollouts file, not a training run.")
-        return opened
+        return source
 
-    def _opened(self, slug: str) -> tuple[KnownRun, ViewedFile | TrainingRun]:
+    def _open_run(self, slug: str) -> tuple[KnownRun, ViewedFile | TrainingRun]:
         run = self.named(slug)
         with self._lock:
             if slug not in self._open and run.found.kind == "training":
@@ -120,19 +120,19 @@ class KnownRuns:
             return self._runs.get(self._slugs.get(path, ""))
 
     def summary(self, run: KnownRun) -> RunSummary:
-        """The line about a run: of a file that is open what its index says, of others what is written beside it."""
+        """The summary of a run: from its index if the file is open, else from the files beside it."""
         source, summary = self._open.get(run.slug), self._summaries.of(run.found)
         return _of_open(source, summary) if isinstance(source, ViewedFile) else summary
 
     def version(self, runs: Sequence[KnownRun] | None = None) -> str:
-        """Changes whenever a list of the runs would, or of some of them a page about these."""
-        seen: list[object] = []
+        """Changes whenever the list of all runs would change, or with `runs` a page about these."""
+        parts: list[object] = []
         for run in self.all() if runs is None else runs:
             if runs is None:
-                seen.append((run.slug, self.summary(run)))
+                parts.append((run.slug, self.summary(run)))
             else:
-                seen.append((self._opened(run.slug)[1].version, self._summaries.of(run.found).live))
-        return blake2b(repr(seen).encode(), digest_size=8).hexdigest()
+                parts.append((self._open_run(run.slug)[1].version, self._summaries.of(run.found).live))
+        return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
     @property
     def opened(self) -> list[ViewedFile]:

@@ -1,7 +1,7 @@
-"""One line about a run, without opening it: from the files that a collection or a training wrote beside it.
+"""The summary of a run from the files that a collection or a training wrote beside it, without opening the run.
 
-Their numbers are taken only if they were written after the rollouts, and count what the record of the run counts.
-Otherwise there are none until the run is opened.
+Their numbers are used only if they were written after the rollouts and agree with the record of the run. Otherwise
+there are none until the run is opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_BYTES = 4 * 1024 * 1024  # of a file beside a run
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a list says of a run. None: not known."""
+    """The numbers of a run in a list. None: not known."""
 
     reward: float | None = None
     pass_1: float | None = None
@@ -45,31 +45,31 @@ class RunSummary:
 
 
 class RunSummaries:
-    """The lines about many runs, each made again when one of its files has changed."""
+    """The summaries of many runs, each recomputed when one of its files has changed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._known: dict[Path, tuple[list[tuple[int, int, int]], RunSummary, bool]] = {}
+        self._cache: dict[Path, tuple[list[tuple[int, int, int]], RunSummary, bool]] = {}
 
     def of(self, run: FoundRun) -> RunSummary:
-        """The line about a run as its files are now."""
+        """The current summary of a run."""
         training = run.kind == "training"
         kinds = ("failures.jsonl", "metrics.json", "run.json", "progress.json")
         files = [run.path / METRICS] if training else [run.path, *(beside(run.path, kind) for kind in kinds)]
         stamps = [stamp(path) for path in files]
-        known = self._known.get(run.path)
-        if known is None or known[0] != stamps:
-            made = (_of_training(run.path), False) if training else _of_rollouts(run.path)
-            known = self._known[run.path] = (stamps, *made)
-        _, summary, is_over = known
+        cached = self._cache.get(run.path)
+        if cached is None or cached[0] != stamps:
+            result = (_of_training(run.path), False) if training else _of_rollouts(run.path)
+            cached = self._cache[run.path] = (stamps, *result)
+        _, summary, is_over = cached
         age_s = self._clock() - max(stamps[0][2], stamps[-1][2]) / 1e9
-        works = training and age_s < _LONGEST_EPOCH_S and held(run.path / ".lock")
-        live = not is_over and (age_s < LIVE_S or works)
+        is_training = training and age_s < _LONGEST_EPOCH_S and held(run.path / ".lock")
+        live = not is_over and (age_s < LIVE_S or is_training)
         return replace(summary, at=stamps[0][2] / 1e9, size=stamps[0][1], live=live)
 
 
 def _of_rollouts(path: Path) -> tuple[RunSummary, bool]:
-    """What is saved beside the rollouts, and whether the last collection ended and nothing was written after it."""
+    """The saved summary beside the rollouts, and whether the last collection ended with nothing written after it."""
     rows, failures = stamp(path)[2], stamp(beside(path, "failures.jsonl"))[2]
     last = ({}, *read_runs(path))[-1]
     ended = _number(last.get("finished_at"))
@@ -126,7 +126,7 @@ def parsed_object(text: bytes) -> Json:
 
 
 def held(lock: Path) -> bool:
-    """Whether a process holds the lock of a training run. It is looked up, never taken: taking it could stop a run."""
+    """Whether a process holds the lock of a training run. The lock is not taken, because that could stop a run."""
     try:
         status = os.stat(lock)
         locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
@@ -146,5 +146,5 @@ def read_object(path: Path) -> Json:
 
 
 def _number(value: Any) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return value if known else None
+    is_valid = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return value if is_valid else None

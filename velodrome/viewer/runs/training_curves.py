@@ -1,7 +1,6 @@
 """The curves of training runs, for the chart kit: values over agent steps.
 
-Evaluations are points with their standard error, greedy ones apart from
-sampled ones.
+Evaluations are points with their standard error, greedy and sampled ones in separate charts.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from velodrome.viewer.runs.training_run import TrainingData
 Json = dict[str, Any]
 Points = list[tuple[int, float]]
 
-MOST_PICTURES = 100  # of numbers that are not ours
+MOST_PICTURES = 100  # of numbers without a title here
 _LONGEST_TITLE = 120
-_OWN = {  # fields of an epoch that are drawn first, with their titles
+_TITLES = {  # titles of the fields of an epoch that are drawn first
     "rollout_return": "Return in rollouts, sampled",
     "teacher_return": "Return of the teacher",
     "loss": "Loss",
@@ -40,7 +39,7 @@ _OWN = {  # fields of an epoch that are drawn first, with their titles
 }
 _NOT_DRAWN = frozenset(("step", "epoch", "episodes", "rollout_ms", "update_ms"))
 PHASES = {"supervised": "teacher-forced", "ppo": "PPO"}
-PARTS = {  # of an epoch's time, and the parts it takes together
+PARTS = {  # of an epoch's time: the parts that each label adds up
     "student acts": ("rollout/student_forward",),
     "teacher": ("rollout/teacher",),
     "environment": ("rollout/environment",),
@@ -61,22 +60,22 @@ class Curve:
 
 
 def titles(runs: Sequence[TrainingData]) -> dict[str, str]:
-    """Every number that the epochs of a run have, in the order it is drawn in, with its title."""
+    """The title of every number of the epochs, in the order of the charts."""
     names = dict.fromkeys(
         name for run in runs for line in run.epochs for name, value in line.items() if is_number(value)
     )
-    known = {name: title for name, title in _OWN.items() if name in names}
+    known = {name: title for name, title in _TITLES.items() if name in names}
     others = islice((name for name in names if name not in known and name not in _NOT_DRAWN), MOST_PICTURES)
     return known | {name: name[:_LONGEST_TITLE].replace("_", " ") for name in others}
 
 
 def is_number(value: Any) -> bool:
-    """Whether this can be drawn."""
+    """Whether the value can be drawn."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) < 1e300
 
 
 def column(lines: Sequence[Json], name: str) -> Points:
-    """A field of the epochs, as far as they have it."""
+    """The values of a field, from the epochs that have it."""
     return [(line["step"], line[name]) for line in lines if is_number(line.get(name))]
 
 
@@ -92,16 +91,16 @@ def evaluations(run: TrainingData, *, greedy: bool) -> list[tuple[int, float, fl
 
 
 def phases(run: TrainingData) -> list[tuple[str, int, int]]:
-    """The phases: name, from which step on, up to which."""
+    """The phases: name, first step, last step."""
     result: list[tuple[str, int, int]] = []
-    before = 0
+    previous_step = 0
     for line in run.epochs:
         name, step = str(line["phase"])[:40], line["step"]
         if result and result[-1][0] == name:
             result[-1] = (name, result[-1][1], step)
         else:
-            result.append((name, before, step))
-        before = step
+            result.append((name, previous_step, step))
+        previous_step = step
     return result[:20]
 
 
@@ -150,7 +149,7 @@ def picture(title: str, curves: Sequence[Curve], last: int, bands: Sequence[tupl
 
 
 def shares(run: TrainingData) -> list[Json]:
-    """What each part takes of the epochs' time: its share, and milliseconds per epoch."""
+    """The share of each part in the time of the epochs, and its milliseconds per epoch."""
     lines = [line["parts_ms"] for line in run.epochs if isinstance(line.get("parts_ms"), dict)]
     totals = {
         label: sum(value for line in lines for part in parts if is_number(value := line.get(part)) and value > 0)
@@ -163,12 +162,12 @@ def shares(run: TrainingData) -> list[Json]:
 
 
 def last_step(runs: Sequence[TrainingData]) -> int:
-    """The last step that any of the runs has reached."""
+    """The largest step of all runs."""
     return max((line["step"] for run in runs for line in (*run.epochs[-1:], *run.evaluations[-1:])), default=0)
 
 
-def drawn(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]:
-    """Every picture of one run, or of several over each other: the evaluations first, then the epochs' numbers."""
+def training_charts(runs: Sequence[TrainingData], labels: Sequence[str]) -> Iterator[Json]:
+    """The charts of one run, or of several together: the evaluations first, then the numbers of the epochs."""
     last = last_step(runs)
     bands = phases(runs[0]) if len(runs) == 1 else []
     for greedy, title, shape in ((True, "Evaluation, greedy", "circle"), (False, "Evaluation, sampled", "diamond")):

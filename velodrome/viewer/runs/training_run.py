@@ -1,4 +1,4 @@
-"""A training run as the viewer knows it: its metrics, thinned, its settings, checkpoints and episodes."""
+"""A training run in the viewer: its metrics, thinned, its settings, checkpoints and episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velodrome.viewer.runs.run_summary import parsed_object, read_object
 
 Json = dict[str, Any]
 
-MOST_LINES = 500  # epochs, and evaluations, that are kept: what a page can show
+MOST_LINES = 500  # most epochs, and most evaluations, on a page
 _CHUNK_BYTES = 4_000_000
 _MOST_FILES = 2_000
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.pt")
@@ -27,7 +27,7 @@ _TRACE = re.compile(r"profiler_trace_\d+\.json")
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:
-    """A file in the folder of a run; of a checkpoint also the step."""
+    """A file in the folder of a run. A checkpoint also has a step."""
 
     name: str
     size: int
@@ -37,7 +37,7 @@ class FolderFile:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What the files of a run say. Of very many epochs one of `every` is here."""
+    """The data in the files of a run. Of many epochs only every `every`-th is included."""
 
     epochs: list[Json] = field(default_factory=list)
     evaluations: list[Json] = field(default_factory=list)
@@ -49,7 +49,7 @@ class TrainingData:
 
 
 class ThinnedLines:
-    """Lines by step. Of too many every second is kept, then every fourth, and so on."""
+    """Lines by step. If there are too many, every second is kept, then every fourth, and so on."""
 
     def __init__(self) -> None:
         self.lines: list[Json] = []
@@ -57,7 +57,7 @@ class ThinnedLines:
         self._seen = 0
 
     def add(self, line: Json) -> None:
-        """Add a line. A run that resumed goes back to an earlier step: what came after it is dropped."""
+        """Add a line. A resumed run returns to an earlier step: the lines after that step are dropped."""
         while self.lines and self.lines[-1]["step"] >= line["step"]:
             self.lines.pop()
         if self._seen % self.every == 0:
@@ -68,31 +68,31 @@ class ThinnedLines:
 
 
 class TrainingRun:
-    """The folder of a run. Its metrics are read on when they grow, and again from the start when they were cut."""
+    """The folder of a run. New lines of its metrics are read; if the file was cut, it is read from the start."""
 
     def __init__(self, folder: Path, slug: str, name: str) -> None:
         self.path = folder
         self.slug = slug
         self.name = name
         self._lock = threading.Lock()
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._epochs, self._evaluations = ThinnedLines(), ThinnedLines()
         self._last: Json | None = None  # the newest epoch, which thinning may leave out
         self._inode = self._end = 0
 
     @property
     def version(self) -> str:
-        """Changes whenever a page about this run would."""
+        """Changes whenever a page about this run would change."""
         stamps = [stamp(self.path / name) for name in (METRICS, SETTINGS, ".")]
         return blake2b(repr(stamps).encode(), digest_size=8).hexdigest()
 
     def read(self) -> TrainingData:
-        """What is known now. A file that cannot be read is empty."""
+        """The current data. A file that cannot be read counts as empty."""
         files = _files(self.path)
         with self._lock:
-            self._read_on()
+            self._read_new_lines()
             epochs = self._epochs.lines
             return TrainingData(
                 epochs + ([self._last] if self._last and epochs[-1:] != [self._last] else []),
@@ -104,13 +104,13 @@ class TrainingRun:
                 _matching(files, _TRACE),
             )
 
-    def _read_on(self) -> None:
-        """The whole lines that were added. A run that resumes cuts its file back: then everything is read."""
+    def _read_new_lines(self) -> None:
+        """Read the new whole lines. A resumed run cuts its file: then all lines are read again."""
         try:
             with open_regular(self.path / METRICS) as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._end:
-                    self._forget()
+                    self._reset()
                 self._inode = status.st_ino
                 while data := os.pread(file.fileno(), _CHUNK_BYTES, self._end):
                     end = data.rfind(b"\n") + 1
@@ -120,7 +120,7 @@ class TrainingRun:
                         self._add(parsed_object(text))
                     self._end += end
         except OSError:
-            self._forget()
+            self._reset()
 
     def _add(self, line: Json) -> None:
         if not _is_step(line.get("step")):
