@@ -189,7 +189,7 @@ def test_the_share_of_a_core_is_that_of_the_last_half_second():
     shares = []
     for used in (0.2, 0.25, 0.0, 0.1, 0.4, 0.2):
         times.pass_by(0.25, used)
-        core.look()
+        core.update()
         shares.append(core.share)
     assert shares == [0.0, *[pytest.approx(0.9)] * 2, *[pytest.approx(0.2)] * 2, pytest.approx(1.2)]
 
@@ -202,7 +202,7 @@ def test_an_answer_tells_that_its_process_is_busy_when_it_is():
         times = Times()
         core = times.core()
         times.pass_by(1.0, used)
-        core.look()
+        core.update()
         result = asyncio.run(timed("math", answer, core=core)(ASKED))
         header = result.headers.get(wire.SPANS)
         assert (None if header is None else orjson.loads(header)["tree"][3]) == counts

@@ -43,7 +43,7 @@ def agent_routes(server: str, agent: Agent) -> list[Route]:
 
 
 async def _check(agent: Agent, request: Json) -> None:
-    """The same as of a model, but an agent or its environment may bring the prompt, and has the tools."""
+    """The check of a model, but an agent or its environment may supply the prompt and the tools."""
     if request.get("input") == []:
         check_flaw(request)
     else:
@@ -51,45 +51,45 @@ async def _check(agent: Agent, request: Json) -> None:
     if request.get("tools"):
         await _check_tools(agent, request["tools"])
     else:
-        request.pop("tools", None)  # the environment's: clients send an empty list for none of their own
+        request.pop("tools", None)  # an empty list from the client means the tools of the environment
 
 
 async def _check_tools(agent: Agent, tools: list[Json]) -> None:
-    """A tool that the environment has may be offered alone; another cannot run. Not every agent lists its tools."""
+    """Refuse tools that the environment does not have. A subset of its tools is allowed."""
     environment = getattr(agent, "environment", None)
     if not isinstance(environment, Resources):
         return
     with blame(ToolError, "tools"):
         own = [str(each.get("name")) for each in await environment.tools()]
     functions = [tool.get("function", tool) for tool in tools if tool["type"] == "function"]
-    strange = [each["name"] for each in functions if each["name"] not in own]
-    if own and strange:
-        names, there = ", ".join(strange), ", ".join(own)
-        message = f'"tools" has what this agent cannot run: {names:.200}; its environment has {there:.200}'
+    unknown = [each["name"] for each in functions if each["name"] not in own]
+    if own and unknown:
+        unknown_names, own_names = ", ".join(unknown), ", ".join(own)
+        message = f'"tools" has what this agent cannot run: {unknown_names:.200}; its environment has {own_names:.200}'
         raise BadRequest(400, message, param="tools")
 
 
 class AgentModel:
-    """Answers with all that the agent did. What the agent raises is an `AgentError`."""
+    """An agent as a model: answers with all its items. An exception of the agent becomes an `AgentError`."""
 
     def __init__(self, agent: Agent, name: str = "") -> None:
         self._agent = agent
-        self._name = name  # of the model, where a Response has none
+        self._name = name  # the model name for a Response without one
 
     async def respond(self, request: Json) -> Json:
         with blame(AgentError, "respond"):
             return with_items(await self._agent.respond(request), AgentError)
 
     def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """What the agent streams; from an agent that does not, the events of its finished Response."""
+        """The events that the agent streams, or those of its finished Response if it does not stream."""
         return events_of(self._agent, request, self._name, fault=AgentError, where="respond")
 
     async def aclose(self) -> None:
-        """The agent belongs to the server."""
+        """Nothing to close: the agent belongs to the server."""
 
 
 def last_turn(response: Json) -> Json:
-    """A Response of an agent with the texts and the reasoning of its last turn alone."""
+    """The Response of an agent with only the texts and reasoning of its last turn."""
     output: list[Json] = []
     for item in response["output"]:
         if item["type"] == "function_call_output" or item.get("role", "assistant") != "assistant":

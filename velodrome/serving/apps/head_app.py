@@ -1,7 +1,7 @@
 """The head server: which servers run where, and with which configuration.
 
-It knows only what the supervisor sends: the state of the servers, and the configuration with its secrets masked.
-So it can be restarted like any other server.
+The supervisor sends it everything: the state of the servers, and the configuration with secrets masked. So it can be
+restarted like any other server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a server reports at `/metrics`: its requests, how long they took, how late its event loop is, its process.
+"""The metrics of a server at `/metrics`: requests, their times, the lag of its event loop, its process.
 
-A scrape reaches one worker, which asks the others and answers for all. A path that is not a declared route is counted
-as "other".
+A scrape reaches one worker, which collects the metrics of the others and reports all. A path that is not a declared
+route counts as "other".
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LAG_EVERY_S = 0.25
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SHARE_OVER_S = 0.5
-_FADE = 0.96  # of the worst lag, at each look: half of it after four seconds
+_FADE = 0.96  # of the worst lag, at each tick: half of it after four seconds
 
 
-def needed_s() -> float:
-    """CPU that this process used, and how long this thread was ready to run while others had the cores (Linux)."""
+def cpu_demand_s() -> float:
+    """CPU time of this process, plus the time that this thread waited for a core (Linux)."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             waited_ns = int(file.read().split()[1])
@@ -39,15 +39,15 @@ def needed_s() -> float:
 
 
 class Core:
-    """How much of one core this process needed of late: `share` is 1 when it would have used one all the time."""
+    """The recent demand of this process: `share` is 1 if it could have used a whole core."""
 
-    def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = needed_s) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = cpu_demand_s) -> None:
         self.share = 0.0
         self._clock, self._used = clock, used
         self._since, self._used_then = clock(), used()
 
-    def look(self) -> None:
-        """Compute the share, if that is long enough after the last time."""
+    def update(self) -> None:
+        """Compute the share, at most once per half second."""
         now = self._clock()
         if now - self._since >= _SHARE_OVER_S:
             used = self._used()
@@ -59,7 +59,7 @@ CORE = Core()  # this process's
 
 
 class Measures:
-    """The numbers of one server in this process. `status` says what it is, `routes` are counted by their own name."""
+    """The metrics of one server in this process. Each of `routes` is counted by its path."""
 
     def __init__(self, status: Any, peers: Peers | None = None, routes: Sequence[str] = ()) -> None:
         self.in_flight = 0
@@ -80,7 +80,7 @@ class Measures:
         self._labels: dict[tuple[str, str, int], tuple[Labels, Labels]] = {}
 
     def finished(self, method: str, path: str, status: int, began: float) -> None:
-        """One request is answered; `began` is of `perf_counter`."""
+        """Count an answered request; `began` is a time of `perf_counter`."""
         self.in_flight -= 1
         route = path if path in self._routes else OTHER
         labels = self._labels.get((route, method, status))
@@ -93,7 +93,7 @@ class Measures:
 
     @contextmanager
     def lag_watched(self) -> Iterator[None]:
-        """Look how late the event loop is and how busy the process, while this is open: one timer."""
+        """Measure the lag of the event loop and the load of the process while the block runs."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
 
@@ -104,7 +104,7 @@ class Measures:
 
         def tick(due: float) -> None:
             self._lag.samples[()] = max(loop.time() - due, self._lag.samples[()] * _FADE)
-            CORE.look()
+            CORE.update()
             begin()
 
         begin()
@@ -114,8 +114,8 @@ class Measures:
             timer.cancel()
 
     async def report(self, request: Request) -> Response:
-        """`/metrics`: of all workers; to a worker that asks, of this one alone, as JSON."""
-        own = [*self._now(), *self._all.all()]
+        """`/metrics` of all workers. A request from another worker gets those of this worker alone, as JSON."""
+        own = [*self._current_gauges(), *self._all.all()]
         if ALONE in request.headers:
             return Response(orjson.dumps([(*each[:3], list(each.samples.items())) for each in own]))
         answers = await self._peers.ask(PATH)
@@ -129,8 +129,8 @@ class Measures:
         ]
         return Response(render(merged([*reported, (server, counts)])), headers={"content-type": CONTENT_TYPE})
 
-    def _now(self) -> Iterator[Metric]:
-        """What is not counted but looked up."""
+    def _current_gauges(self) -> Iterator[Metric]:
+        """The metrics that are read at each scrape."""
         names = {"type": self._status.kind, "implementation": self._status.implementation}
         names |= {"version": version("velodrome"), "python": platform.python_version()}
         yield _gauge("velodrome_server_info", "What this server is; always 1.", 1, tuple(names.items()))
@@ -147,7 +147,7 @@ def _gauge(name: str, about: str, value: float, labels: Labels = ()) -> Metric:
 
 
 def _metrics_in(answer: bytes | None) -> list[Metric]:
-    """What a peer reported; nothing if it gave no answer."""
+    """The metrics in the answer of a peer; none if it did not answer."""
     try:
         return [
             Metric(name, kind, about, {tuple((str(a), str(b)) for a, b in labels): float(n) for labels, n in samples})

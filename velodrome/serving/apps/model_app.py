@@ -18,13 +18,13 @@ from velodrome.records.task import request_flaw
 from velodrome.responses_api_models.conversion import chat_from_response, responses_request
 from velodrome.serving import wire
 from velodrome.serving.apps.routes import BadRequest, get, json_response, post, read_json
-from velodrome.serving.apps.streams import chat_stream, streamed_response, while_wanted
+from velodrome.serving.apps.streams import chat_stream, streamed_response, until_disconnect
 from velodrome.serving.apps.web_app import timed
 from velodrome.wings import wing
 
 
 async def check_request(request: Json) -> None:
-    """What a model must be given; anything else is the caller's mistake."""
+    """Raise a `BadRequest` if a model cannot answer this request."""
     prompt = request.get("input")
     if not isinstance(prompt, str) and not is_objects(prompt):
         raise BadRequest(400, '"input" must be a text or a list of objects', param="input")
@@ -41,9 +41,9 @@ def check_flaw(request: Json, conversation: str = "input") -> None:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What a server answers with, in any dialect.
+    """The model behind the routes of a server, in any dialect.
 
-    `shown` is the part of an answer that chat and messages show. `check` refuses a request that cannot be used.
+    `shown` selects the part of an answer for chat and messages. `check` raises for a request that cannot be used.
     """
 
     server: str
@@ -52,7 +52,7 @@ class ServedModel:
     shown: Callable[[Json], Json] = lambda response: response
 
     async def usable(self, request: Json) -> Json:
-        """The checked request. The server's own name, like none, means the model of the config."""
+        """The checked request. The name of the server, or no name, means the model of the config."""
         await self.check(request)
         if request.get("model") in (None, "", self.server):
             request.pop("model", None)
@@ -65,9 +65,9 @@ class ServedModel:
 
     async def respond(self, request: Request) -> Response:
         body = await read_json(request)
-        wants_stream = takes_stream(body)
+        wants_stream = pop_stream(body)
         _stream_options(body)
-        _check_alone(body)
+        _check_unsupported(body)
         await self.usable(body)
         if wants_stream:
             return await streamed_response(request, self.model, body, self.server)
@@ -78,7 +78,7 @@ class ServedModel:
     async def answer(self, request: Request, body: Json) -> Json:
         """The model's whole answer to a Responses request."""
         with blame(ModelError, "model"):
-            return self._complete(await while_wanted(request, self.model.respond(body)), body)
+            return self._complete(await until_disconnect(request, self.model.respond(body)), body)
 
     async def messages(self, request: Request) -> Response:
         """Anthropic's dialect."""
@@ -90,8 +90,8 @@ class ServedModel:
         if not body.get("messages") or not is_objects(body["messages"]):
             raise BadRequest(400, '"messages" must be a list of objects that is not empty', param="messages")
         _check_chat(body)
-        wants_stream = takes_stream(body)
-        counted = bool(_stream_options(body).get("include_usage"))
+        wants_stream = pop_stream(body)
+        with_usage = bool(_stream_options(body).get("include_usage"))
         try:
             converted = await self.usable(responses_request(body))
         except ModelError as error:
@@ -99,7 +99,7 @@ class ServedModel:
         response = self.shown(await self.answer(request, converted))
         with blame(ModelError, "model"):
             completion = chat_from_response(response)
-            return chat_stream(completion, counted=counted) if wants_stream else json_response(completion)
+            return chat_stream(completion, with_usage=with_usage) if wants_stream else json_response(completion)
 
 
 def model_routes(served: ServedModel) -> list[Route]:
@@ -130,7 +130,7 @@ def _list_routes(server: str) -> list[Route]:
     async def models(request: Request) -> Response:
         return json_response({"object": "list", "data": [listed], **page})
 
-    async def one_model(request: Request) -> Response:
+    async def model(request: Request) -> Response:
         name = request.path_params["model"]
         if name != server:
             message = f"the model {name!r:.100} does not exist; there is {server!r}"
@@ -139,7 +139,7 @@ def _list_routes(server: str) -> list[Route]:
 
     return [
         get("/v1/models", models),
-        get("/v1/models/{model:path}", one_model),
+        get("/v1/models/{model:path}", model),
     ]
 
 
@@ -160,16 +160,16 @@ def _check_chat(body: Json) -> None:
             raise BadRequest(400, f'"{param}" must be the id of the call that this answers', param=param)
 
 
-def _check_alone(body: Json) -> None:
-    """What a Responses request cannot have here."""
+def _check_unsupported(body: Json) -> None:
+    """Refuse fields of a Responses request that are not supported."""
     if body.get("n") not in (None, 1):
         raise BadRequest(400, '"n" must be 1: a request has one answer, so send several', param="n")
     if body.get("background"):
         raise BadRequest(400, '"background" is not possible: responses are not stored', param="background")
 
 
-def takes_stream(body: Json) -> bool:
-    """Whether the answer is to be streamed; the field is removed."""
+def pop_stream(body: Json) -> bool:
+    """Remove the field `stream`. Returns whether the answer should be streamed."""
     wants = body.pop("stream", None)
     if not isinstance(wants, bool | None):
         raise BadRequest(400, f'"stream" must be true or false, not {wants!r:.40}', param="stream")

@@ -1,8 +1,8 @@
 """The routes of an environment: `/seed_session`, `/reset` and `/step`, one for each tool, `/verify`, `/close_session`.
 
-A session lives in the worker that opened it. Its cookie is signed and holds a handle and that worker; a request that
-reached another worker is passed on, so any number of workers can share one port. The worker's own name is new at every
-start, so a cookie from before a crash never opens another session.
+A session belongs to the worker that opened it. Its signed cookie holds its handle and that worker. A request that
+reaches another worker is forwarded, so any number of workers can share one port. Each start of a worker has a new id,
+so a cookie from before a crash never matches another session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from velodrome.serving.apps.routes import (
 )
 from velodrome.serving.apps.web_app import timed
 
-Got = TypeVar("Got")
+Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 COOKIE = "velodrome_session"
@@ -78,7 +78,7 @@ def _signature(text: str, key: bytes) -> str:
 
 
 class Sessions:
-    """The sessions of one worker: cookies out, handles in, and abandoned ones closed after their time."""
+    """The sessions of one worker, by handle. Idle sessions are closed after a time-out."""
 
     def __init__(
         self, resources: Resources, key: bytes, peers: Peers, ttl_s: float, max_sessions: int = MAX_SESSIONS
@@ -112,7 +112,7 @@ class Sessions:
         return Ticket(handle, self._worker, self._start).cookie(self._key)
 
     def ticket(self, request: Request, *, bearer: bool = False) -> Ticket | None:
-        """The session a request belongs to; None if it brings no cookie, nor, with `bearer`, its value as a token."""
+        """The session of a request, from its cookie or, with `bearer`, its token; None if it has neither."""
         value = request.cookies.get(COOKIE)
         if value is None and bearer:
             value = request.headers.get("Authorization", "").removeprefix("Bearer ") or None
@@ -124,14 +124,14 @@ class Sessions:
         return ticket
 
     def handle(self, ticket: Ticket) -> str:
-        """The handle of a session that lives here."""
+        """The handle of a session of this worker."""
         if ticket.start != self._start or ticket.handle not in self._last_used:
             raise ToolError("the session is gone: its server was restarted, or it was closed")
         self._last_used[ticket.handle] = time.monotonic()
         return ticket.handle
 
-    async def use(self, ticket: Ticket | None, task: Json, call: Callable[[str], Awaitable[Got]]) -> Got:
-        """The result of a call with the handle of a ticket; without one it has a session of its own."""
+    async def use(self, ticket: Ticket | None, task: Json, call: Callable[[str], Awaitable[Result]]) -> Result:
+        """Run a call with the handle of a ticket; without a ticket, in a new session that is closed afterwards."""
         if ticket is not None:
             return await call(self.handle(ticket))
         handle = await self._resources.open(task)
@@ -141,13 +141,13 @@ class Sessions:
             await self._resources.close(handle)
 
     def elsewhere(self, ticket: Ticket | None) -> http.Target | None:
-        """The worker a request must be passed on to, if it is not this one."""
+        """The worker that must answer a request, if it is not this one."""
         if ticket is None or ticket.worker == self._worker or ticket.worker >= len(self._peers):
             return None
         return self._peers[ticket.worker]
 
     async def close(self, ticket: Ticket) -> None:
-        """Forget one session. Handles start over with the worker, so an old one may belong to another session now."""
+        """Close one session. After a restart its handle may be that of another session: an old ticket does nothing."""
         if ticket.start == self._start:
             await self._close(ticket.handle)
 
@@ -157,11 +157,11 @@ class Sessions:
                 await self._resources.close(handle)
 
     async def sweep(self) -> None:
-        """Close sessions that have been idle for too long, from time to time."""
+        """Close sessions that have been idle for too long, at least every minute."""
         while True:
             await asyncio.sleep(min(self._ttl_s, 60.0))
             limit = time.monotonic() - self._ttl_s
-            for handle in [handle for handle, used in self._last_used.items() if used < limit]:
+            for handle in [handle for handle, last_used in self._last_used.items() if last_used < limit]:
                 try:
                     await self._close(handle)
                 except RolloutError as error:
@@ -207,24 +207,23 @@ def resources_routes(server: str, resources: Resources, sessions: Sessions, tool
             await sessions.close(ticket)
         return json_response({})
 
-    async def offered(request: Request) -> Response:
+    async def list_tools(request: Request) -> Response:
         return json_response(tools)
 
-    any_name = timed(server, in_session(sessions, call, read_any))  # wrong arguments are reported to the model
-    verified = timed(server, in_session(sessions, verify))
+    call_tool = timed(server, in_session(sessions, call, read_any))  # wrong arguments are reported to the model
     return [
-        get("/tools", offered),
+        get("/tools", list_tools),
         post("/seed_session", timed(server, seed)),
-        post("/verify", verified),
+        post("/verify", timed(server, in_session(sessions, verify))),
         post("/close_session", in_session(sessions, close)),
         AGGREGATE,
         *(turn_routes(server, resources, sessions) if isinstance(resources, Turns) else ()),
-        post("/{name}", any_name),
+        post("/{name}", call_tool),
     ]
 
 
 def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
-    """The turns of a session, by Gymnasium's names."""
+    """The routes of turns, named as in Gymnasium."""
     by_player = bool(getattr(turns, "addresses_players", False))
 
     async def reset(request: Request, task: Json, ticket: Ticket | None) -> Response:
@@ -235,8 +234,8 @@ def turn_routes(server: str, turns: Turns, sessions: Sessions) -> list[Route]:
         action: Any = body.get("action")
         texts = list(action.values()) if isinstance(action, dict) and by_player else [action]
         if not all(isinstance(text, str) for text in texts) or isinstance(action, dict) != by_player:
-            what = "texts by player" if by_player else "a text"
-            raise BadRequest(422, f'"action" must be {what}, not {action!r:.40}', param="action")
+            expected = "texts by player" if by_player else "a text"
+            raise BadRequest(422, f'"action" must be {expected}, not {action!r:.40}', param="action")
         with blame(ToolError, "step"):
             return json_response(await turns.advance(_open(sessions, ticket), action))
 
@@ -266,7 +265,7 @@ def in_session(
     handle: Callable[[Request, Any, Ticket | None], Awaitable[Response]],
     read: Callable[[Request], Awaitable[Any]] = read_json,
 ) -> Handler:
-    """The handler of requests that belong to a session; another worker's are passed on to it."""
+    """A handler for requests with a session. Requests for another worker are forwarded."""
 
     async def handler(request: Request) -> Response:
         body = await read(request)
@@ -278,12 +277,12 @@ def in_session(
 
 
 async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
-    """Let the worker that holds the session answer."""
-    passed = ("cookie", "authorization", "x-api-key", "accept", wire.BRIEF, wire.SPANS)
-    headers = {name: value for name, value in request.headers.items() if name in passed or name.startswith("mcp-")}
-    there = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
+    """Forward a request to the worker that holds the session."""
+    forwarded = ("cookie", "authorization", "x-api-key", "accept", wire.BRIEF, wire.SPANS)
+    headers = {name: value for name, value in request.headers.items() if name in forwarded or name.startswith("mcp-")}
+    route = http.Target(target.label.rstrip("/") + quote(request.scope["path"]))
     try:
-        reply = await http.shared().post(there, orjson.dumps(body), _PASS_ON, headers=headers)
+        reply = await http.shared().post(route, orjson.dumps(body), _PASS_ON, headers=headers)
     except CallError as error:
         if error.status is None or error.status < 400:
             raise ToolError(f"the worker that holds the session does not answer: {error}") from error

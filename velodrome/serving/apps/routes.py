@@ -1,8 +1,8 @@
-"""A route with its handler; JSON in and out; what one request may take; the other workers of the same server.
+"""Routes with their handlers, JSON bodies, the limits of a request, and the other workers of the same server.
 
-One parse and one encode per request, no model validation in between: the component checks what its contract asks for.
-A request reaches one worker, and some answers are about all: a question to a peer carries `ALONE`, so that it answers
-for itself. A peer that is silent for too long is left out: one that hangs must not hide the others.
+JSON is parsed and encoded once per request, without a schema: the component checks its input. A request reaches one
+worker, but some answers cover all workers. A request to a peer has the header `ALONE`, so the peer answers only for
+itself. A peer that does not answer in time is left out, because one hanging worker must not hide the others.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _LIMITS = "velodrome.limits"
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What one request may take, and who may send it."""
+    """The limits of a request, and who may send it."""
 
     max_body_bytes: int = 64 * 1024 * 1024
     body_timeout_s: float = 60.0
     token: str | None = None
     secrets: frozenset[str] = frozenset()  # masked in every error
     callers: Callers = field(default_factory=Callers)  # who may call without a token
-    tracebacks: bool = False  # of faults, in the log
+    tracebacks: bool = False  # log them for faults
 
 
 class BadRequest(Exception):
-    """The request itself cannot be used: status and one line, which field is to blame, and OpenAI's word for it."""
+    """The request cannot be used: status, message, the wrong field, and OpenAI's code."""
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         self.status = status
@@ -96,7 +96,7 @@ def json_response(data: Any) -> Response:
 
 
 def encoded(data: Any) -> bytes:
-    """JSON, in which arrays are lists."""
+    """The data as JSON; NumPy arrays become lists."""
     return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -128,12 +128,12 @@ async def _read_body(request: Request) -> bytes:
     limits = limits_of(request)
     try:
         with deadline(limits.body_timeout_s):
-            return await _read(request, limits.max_body_bytes)
+            return await _read_chunks(request, limits.max_body_bytes)
     except TimeoutError:
         raise BadRequest(408, f"the body did not arrive within {limits.body_timeout_s:g} s") from None
 
 
-async def _read(request: Request, most: int) -> bytes:
+async def _read_chunks(request: Request, max_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -142,8 +142,8 @@ async def _read(request: Request, most: int) -> bytes:
             raise BadRequest(400, "the body was cut off")
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > most:
-            raise BadRequest(413, f"the body is larger than {most} bytes")
+        if size > max_bytes:
+            raise BadRequest(413, f"the body is larger than {max_bytes} bytes")
         if not message.get("more_body", False):
             return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
@@ -154,17 +154,17 @@ ALONE = "x-velodrome-alone"
 
 @dataclass(frozen=True)
 class Peers:
-    """The private URLs of all workers, of which this process is number `own`."""
+    """The private URLs of all workers; `own` is the index of this process."""
 
     urls: Sequence[str] = ()
     own: int = 0
     token: str | None = None
 
     async def ask(self, path: str, *, patience_s: float = 1.0) -> dict[int, bytes | None]:
-        """The answer of every other worker to a GET, by its number; None for one that gives no answer."""
+        """The answers of all other workers to a GET, by worker index; None if one does not answer."""
         once = http.Retry(max_retries=0, timeout_s=patience_s, total_timeout_s=patience_s)
         headers = {ALONE: "yes"} | ({"Authorization": f"Bearer {self.token}"} if self.token is not None else {})
-        others = {number: url for number, url in enumerate(self.urls) if number != self.own}
+        others = {worker: url for worker, url in enumerate(self.urls) if worker != self.own}
         targets = [http.Target(url.rstrip("/") + path, headers) for url in others.values()]
         answers = await asyncio.gather(*(_ask(target, once) for target in targets))
         return dict(zip(others, answers, strict=True))

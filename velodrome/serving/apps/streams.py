@@ -1,8 +1,8 @@
-"""Answers of models, which take time: whole, or as server-sent events in the form of either OpenAI endpoint.
+"""Slow answers of models: complete, or as server-sent events of either OpenAI endpoint.
 
-The work is given up if the caller disconnects. `/v1/responses` passes the events of a streamed Response on with
-numbers: an error before the first has its own status, a later one is the last event. In other dialects the events are
-made from the finished answer.
+The work is cancelled if the caller disconnects. `/v1/responses` numbers and forwards the events of a streamed Response:
+an error before the first event is an HTTP error, a later one is the last event. In other dialects the events are made
+from the finished answer.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from velodrome.serving.apps.routes import EVENTS, BadRequest, RequestLimits, enc
 from velodrome.serving.apps.web_app import error_response
 
 _CLIENT_CLOSED = 499
-_UNWATCHED_S = 0.1  # watching costs as much as a short call itself
-_Got = TypeVar("_Got")
+_UNWATCHED_S = 0.1  # watching costs as much as a short call
+_Result = TypeVar("_Result")
 
 
-async def while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
+async def until_disconnect(request: Request, work: Awaitable[_Result]) -> _Result:
     """The result of some work, which is cancelled if the caller disconnects first."""
     task = asyncio.current_task()
     assert task is not None
     watch: asyncio.Task[None] | None = None
-    gone = False
+    disconnected = False
 
-    async def watching() -> None:
-        nonlocal gone
-        await request.receive()  # the body has been read: all that can come is the end
-        gone = True
+    async def wait_for_disconnect() -> None:
+        nonlocal disconnected
+        await request.receive()  # the body has been read, so the next message is the disconnect
+        disconnected = True
         task.cancel()
 
     def begin() -> None:
         nonlocal watch
-        watch = asyncio.create_task(watching())
+        watch = asyncio.create_task(wait_for_disconnect())
 
     timer = asyncio.get_running_loop().call_later(_UNWATCHED_S, begin)
     try:
         return await work
     except asyncio.CancelledError:
-        if not gone:
+        if not disconnected:
             raise
         task.uncancel()
         raise BadRequest(_CLIENT_CLOSED, "the caller disconnected") from None
@@ -60,11 +60,11 @@ async def while_wanted(request: Request, work: Awaitable[_Got]) -> _Got:
 
 
 async def streamed_response(request: Request, model: Model, body: Json, name: str) -> Response:
-    """The events of `/v1/responses`, once there is a first one; `name` is the model's if its answer has none."""
+    """The events of `/v1/responses`, after the first has arrived; `name` is for answers without a model name."""
     events = _response_events(model, body, name)
     async with AsyncExitStack() as failed:
         failed.push_async_callback(events.aclose)
-        event = await while_wanted(request, anext(events))
+        event = await until_disconnect(request, anext(events))
         with blame(ModelError, "model"):
             first = event_bytes(event, event["type"])
         failed.pop_all()
@@ -80,7 +80,7 @@ async def _response_events(model: Model, request: Json, name: str) -> AsyncGener
 
 
 class _EventStream(StreamingResponse):
-    """Closes its events however it ends; an error in the middle is the last of them."""
+    """Always closes its events. An error in the middle becomes the last event."""
 
     def __init__(self, first: bytes, events: AsyncGenerator[Json, None], limits: RequestLimits) -> None:
         super().__init__(self._body(first, events), headers={"Cache-Control": "no-cache"}, media_type=EVENTS)
@@ -112,20 +112,20 @@ def event_bytes(data: Json, name: str = "") -> bytes:
     return head + b"data: " + encoded(data) + b"\n\n"
 
 
-def chat_stream(completion: Json, *, counted: bool) -> Response:
-    """A finished chat completion as the chunks of a stream: its message, then its end, then its usage if `counted`."""
+def chat_stream(completion: Json, *, with_usage: bool) -> Response:
+    """A finished chat completion as the chunks of a stream: message, end, and usage if `with_usage`."""
     choice = completion["choices"][0]
     message = {name: value for name, value in choice["message"].items() if value is not None}
-    late = {name: message.pop(name) for name in (*TOKEN_FIELDS, "annotations") if name in message}
+    end_fields = {name: message.pop(name) for name in (*TOKEN_FIELDS, "annotations") if name in message}
     if "tool_calls" in message:
         message["tool_calls"] = [{"index": index, **call} for index, call in enumerate(message["tool_calls"])]
     head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    usage = {"usage": None} if counted else {}
+    usage = {"usage": None} if with_usage else {}
     ids = {name: completion[name] for name in ("prompt_token_ids",) if name in completion}
     begin = {"index": 0, "delta": message, "logprobs": choice["logprobs"], "finish_reason": None}
-    end = {**choice, "delta": late, "logprobs": None}
+    end = {**choice, "delta": end_fields, "logprobs": None}
     del end["message"]
     chunks = [{**head, "choices": [begin], **usage}, {**head, "choices": [end], **usage, **ids}]
-    if counted:
+    if with_usage:
         chunks.append({**head, "choices": [], "usage": completion["usage"]})
     return Response(b"".join([*map(event_bytes, chunks), b"data: [DONE]\n\n"]), media_type=EVENTS)

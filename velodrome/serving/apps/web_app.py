@@ -1,4 +1,4 @@
-"""What every server's app shares: one middleware before its routes, errors that name their boundary, and its state."""
+"""The common part of all servers: the middleware, errors that name their boundary, and the reported state."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ log = logging.getLogger(__name__)
 
 _FAULT = 500
 _NOT_ALLOWED, _NOT_JSON = 405, 415
-_BUSY = 0.5  # of a core: below that a process bounds nothing
+_BUSY = 0.5  # of a core: below this, a process is not a bottleneck
 _MOST_LOGGED = 200
 _TRACE, _SEED = context.TRACE_HEADER.encode(), context.SEED_HEADER.encode()
 _SPANS = wire.SPANS.encode()
-_logged: set[str] = set()  # lines at fault that are in the log
+_logged: set[str] = set()  # places of faults that are in the log
 
 
 @dataclass
 class Status:
-    """What `/` and `/health` report."""
+    """The report at `/` and `/health`."""
 
     name: str
     kind: str
@@ -85,7 +85,7 @@ def make_app(
     tools: Sequence[Json] = (),
     background: Background = nullcontext,
 ) -> ASGIApp:
-    """The app of one server: its own routes, and those that every server has. `background` runs as long as it does."""
+    """The app of one server: its own routes and the common ones. `background` is open while it runs."""
 
     async def report(request: Request) -> Response:
         return json_response(status.report())
@@ -93,8 +93,8 @@ def make_app(
     async def metrics(request: Request) -> Response:
         return await measures.report(request)
 
-    every = [*routes, get("/", report), get("/health", report), get(METRICS, metrics)]
-    declared = [route.path for route in every if "{" not in route.path]
+    all_routes = [*routes, get("/", report), get("/health", report), get(METRICS, metrics)]
+    declared = [route.path for route in all_routes if "{" not in route.path]
     measures = Measures(status, peers, [*declared, *(f"/{tool['name']}" for tool in tools)])
 
     @asynccontextmanager
@@ -103,11 +103,11 @@ def make_app(
             with measures.lag_watched():
                 yield
 
-    return Guard(Router(every, lifespan=lifespan), limits, measures, _direct(every, tools))
+    return Guard(Router(all_routes, lifespan=lifespan), limits, measures, _direct_handlers(all_routes, tools))
 
 
-def _direct(routes: Sequence[Route], tools: Sequence[Json]) -> Direct:
-    """The handlers of POST by their whole path, a tool's with its name: what is called most passes no router."""
+def _direct_handlers(routes: Sequence[Route], tools: Sequence[Json]) -> Direct:
+    """The POST handlers by full path, those of tools with the name: frequent calls skip the router."""
     posts = [(route.path, route.endpoint) for route in routes if "POST" in (route.methods or ())]
     handlers = {path: endpoint.handle for path, endpoint in posts if isinstance(endpoint, Endpoint)}
     names = [tool["name"] for tool in tools if "/{name}" in handlers and "/" not in tool["name"]]
@@ -133,7 +133,7 @@ class Guard:
         limit(scope, self._limits)
         began, status = time.perf_counter(), _FAULT
 
-        async def noted(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -148,7 +148,7 @@ class Guard:
                     with context.RolloutContext(trace=_text(headers, _TRACE), seed=_text(headers, _SEED)):
                         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
                         if direct is None:
-                            await self._app(scope, receive, noted)
+                            await self._app(scope, receive, send_and_note_status)
                         else:
                             handle, scope["path_params"] = direct
                             answer = await handle(Request(scope, receive, send))
@@ -159,32 +159,32 @@ class Guard:
                     refusal = self._error_response(scope, error)
             if wire.is_messages(scope["path"]):
                 refusal = _in_messages_shape(refusal)
-            await refusal(scope, receive, noted)
+            await refusal(scope, receive, send_and_note_status)
         finally:
             self._measures.finished(scope["method"], scope["path"], status, began)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """With a token, its bearer may call; without one, programs of this machine (`callers`)."""
+        """The error for a caller without the token; without a token, for a caller that `callers` refuses."""
         if self._expected is None:
-            refused = self._limits.callers.refusal(scope["method"], scope["headers"])
-            if refused is None:
+            forbidden = self._limits.callers.refusal(scope["method"], scope["headers"])
+            if forbidden is None:
                 return None
-            kind = "invalid_request_error" if refused.status == _NOT_JSON else "forbidden"
-            return plain_response(refused.status, refused.message, kind)
-        if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing that matters
+            kind = "invalid_request_error" if forbidden.status == _NOT_JSON else "forbidden"
+            return plain_response(forbidden.status, forbidden.message, kind)
+        if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):  # it reveals nothing sensitive
             return None
-        if scope["path"] == wire.MCP:  # the token there is a session's
+        if scope["path"] == wire.MCP:  # its token is that of a session
             return None
-        keys = {b"authorization": b"", b"x-api-key": b"Bearer "}  # the second is how clients of Anthropic's send it
+        keys = {b"authorization": b"", b"x-api-key": b"Bearer "}  # the second is the header of Anthropic's clients
         sent = [keys[name] + value for name, value in scope["headers"] if name in keys]
         if any(hmac.compare_digest(each, self._expected) for each in sent):
             return None
-        wrong = "the token is wrong" if sent else "a bearer token is required"
-        message = f"{wrong} (server_token, or VELODROME_TOKEN)"
+        problem = "the token is wrong" if sent else "a bearer token is required"
+        message = f"{problem} (server_token, or VELODROME_TOKEN)"
         return plain_response(401, message, "unauthorized", {"WWW-Authenticate": "Bearer"})
 
     def _error_response(self, scope: Scope, error: BadRequest | VelodromeError | HTTPException) -> Response:
-        """A rollout's error with its boundary, a caller's with what is wrong."""
+        """The answer for an error: of a rollout with its boundary, of a caller with its message."""
         if isinstance(error, BadRequest):
             body = wire.plain_error(error.message, param=error.param, code=error.code)
             return Response(body, error.status, media_type=JSON)
@@ -222,10 +222,10 @@ def _text(headers: dict[bytes, bytes], name: bytes) -> str | None:
 
 
 def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CORE) -> Handler:
-    """The same handler, whose answers and errors carry their span tree in a header.
+    """A handler whose answers and errors have their span tree in a header.
 
-    An agent's always do: its caller keeps the breakdown of the rollout. Others when there is something to report (a
-    wait, a retry, CPU used, a busy process), or when the caller records a trace.
+    With `always` (agents) every answer has it, because the caller records the times of the rollout. Other answers have
+    it if there is something to report (a wait, a retry, CPU time, a busy process) or the caller records a trace.
     """
     name = f"@{server}"
 
@@ -238,8 +238,8 @@ def timed(server: str, handle: Handler, *, always: bool = False, core: Core = CO
             try:
                 answer = await handle(request)
             except RolloutError as error:
-                sent = worth_sending(tree) and wire.SPANS in request.headers  # other clients have no use for it
-                error.spans = wire.spans_header(tree) if sent else None
+                is_sent = worth_sending(tree) and wire.SPANS in request.headers  # other clients do not use it
+                error.spans = wire.spans_header(tree) if is_sent else None
                 raise
             if core.share >= _BUSY:
                 put("busy_pct", round(100 * core.share))
@@ -258,12 +258,12 @@ def plain_response(
 
 
 def log_fault(error: RolloutError, secrets: frozenset[str], *, whole: bool) -> None:
-    """Log a fault in the component's own code, once per line at fault: one line, or with its traceback."""
+    """Log a fault in the code of the component once per place; `whole` adds the traceback."""
     cause, place = error.__cause__, error.place
     if place is None or place in _logged or len(_logged) >= _MOST_LOGGED:
         return
     if isinstance(error, TaskError) or isinstance(cause, VelodromeError):
-        return  # the caller's mistake, or an error of another server, which is logged there
+        return  # a mistake of the caller, or an error that another server logs
     _logged.add(place)
     whole = (whole or log.isEnabledFor(logging.INFO)) and cause is not None
     lines = "\n" + "".join(traceback.format_exception(cause)).rstrip("\n") if whole else ""
