@@ -1,4 +1,4 @@
-"""What a model wrote, drawn: text in, markup out. Nothing here reads or writes anything.
+"""Draws the output of models: text in, markup out. No I/O.
 
-Each function returns markup that it built itself from a fixed set of elements and attributes, or None: show it plain.
+Each function builds markup from a fixed set of elements and attributes, or returns None: show the text plain.
 """

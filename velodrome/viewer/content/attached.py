@@ -1,6 +1,6 @@
-"""Images, audio and files in a message's content, named and checked. Nothing remote is loaded: it is a link.
+"""Images, audio and files in a message's content, named and checked. Nothing remote is loaded; it becomes a link.
 
-An image is drawn only if its bytes are here and are what they claim to be: PNG, JPEG, GIF or WebP of a bounded size.
+An image is drawn only if its bytes are in the file and have the right format: PNG, JPEG, GIF or WebP of a bounded size.
 SVG is never drawn, because it is a document.
 """
 
@@ -23,7 +23,7 @@ MOST_PIXELS = 40_000_000
 MOST_ATTACHMENTS = 50  # of one content
 _LONGEST_ADDRESS = 2_000
 _LINKED = re.compile(r"(?i)(?:https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*|mailto:[^\s\\<>\"]+)")
-_DEEPEST = 3  # a tool's result in a message
+_DEEPEST = 3  # levels of content, such as a tool's result in a message
 _DATA = re.compile(r"data:([^;,]{0,100})((?:;[^;,]{0,100}){0,5}),", re.IGNORECASE)
 _KINDS = {
     **dict.fromkeys(("audio", "input_audio", "output_audio", "audio_url"), "audio"),
@@ -40,7 +40,7 @@ class Attachment:
 
     kind: str  # image, audio, video, file
     name: str
-    size: int | None = None  # bytes, if they are here
+    size: int | None = None  # bytes, if they are in the file
     src: str | None = None
     href: str | None = None
     note: str = ""  # its type and measures, or why it is not drawn
@@ -77,34 +77,34 @@ def _attachment(part: Json) -> Attachment:
         return next((fields[name] for name in names if isinstance(fields.get(name), str) and fields[name]), "")
 
     name = text("filename", "title", "name", "file_id", "id")[:200]
-    held = text("data", "file_data", "blob", "result")
+    data = text("data", "file_data", "blob", "result")
     address = text("image_url", "file_url", "audio_url", "video_url", "url", "uri")
     media = text("media_type", "mimeType", "mime_type", "format")[:100]
     if address[:5].lower() == "data:":
-        held, address = address, ""
-    if kind == "image" and held:
-        return checked_image(held, name)
-    if held:
-        media = _parts_of(held)[0] or media
-        return Attachment(kind, name or kind, _size(held), note=media or "unknown type")
+        data, address = address, ""
+    if kind == "image" and data:
+        return checked_image(data, name)
+    if data:
+        media = _data_parts(data)[0] or media
+        return Attachment(kind, name or kind, _size(data), note=media or "unknown type")
     if address:
         return Attachment(
             kind, name or host(address) or address[:200], href=safe_address(address), note=media or "not loaded"
         )
-    written = fields.get("text")
-    size = len(written.encode("utf-8", "replace")) if isinstance(written, str) else None
+    content = fields.get("text")
+    size = len(content.encode("utf-8", "replace")) if isinstance(content, str) else None
     return Attachment(kind, name or kind, size, note=media or ("" if size else "its content is not in the file"))
 
 
 def checked_image(held: str, name: str = "") -> Attachment:
-    """An image from a `data:` address or from base64: drawn if its bytes are those of an image we know."""
+    """An image from a `data:` address or from base64, drawn if its bytes are of a known format."""
     size, name = _size(held), name or "image"
     if size > MOST_IMAGE_BYTES:
         return Attachment("image", name, size, note="too large to draw")
     data = _bytes(held)
     if data is None:
         return Attachment("image", name, size, note="not base64")
-    image = measured(data)
+    image = image_size(data)
     if image is None:
         return Attachment("image", name, len(data), note="not a PNG, JPEG, GIF or WebP image")
     media, width, height = image
@@ -115,8 +115,8 @@ def checked_image(held: str, name: str = "") -> Attachment:
     return Attachment("image", name, len(data), src, note=measures)
 
 
-def measured(data: bytes) -> tuple[str, int, int] | None:
-    """The type, the width and the height of an image, from its own bytes."""
+def image_size(data: bytes) -> tuple[str, int, int] | None:
+    """The type, the width and the height of an image, from its bytes."""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
         return "image/png", int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
     if data[:6] in (b"GIF87a", b"GIF89a") and len(data) > 10:
@@ -151,8 +151,8 @@ def _jpeg(data: bytes) -> tuple[str, int, int] | None:
     return None
 
 
-def _parts_of(held: str) -> tuple[str, bool, str]:
-    """The type that a `data:` address names, whether base64 follows, and what follows; plain base64 has no type."""
+def _data_parts(held: str) -> tuple[str, bool, str]:
+    """The type in a `data:` address, whether it is base64, and its data. Plain base64 has no type."""
     head = _DATA.match(held)
     if head is None:
         return "", True, held
@@ -160,7 +160,7 @@ def _parts_of(held: str) -> tuple[str, bool, str]:
 
 
 def _bytes(held: str) -> bytes | None:
-    _, encoded, data = _parts_of(held)
+    _, encoded, data = _data_parts(held)
     try:
         return b64decode("".join(data.split()), validate=True) if encoded else None
     except (binascii.Error, ValueError):
@@ -168,20 +168,20 @@ def _bytes(held: str) -> bytes | None:
 
 
 def _size(held: str) -> int:
-    """How many bytes base64 stands for, without decoding it."""
-    data = _parts_of(held)[2]
+    """The size of the decoded bytes, without decoding them."""
+    data = _data_parts(held)[2]
     return max(0, len(data) * 3 // 4 - data[-2:].count("="))
 
 
 def safe_address(address: str) -> str | None:
-    """The address if it may be a link, as those of the web and of mail may; or None."""
+    """The address if it is a safe link of the web or of mail; or None."""
     if len(address) > _LONGEST_ADDRESS or INVISIBLE.search(address) or not _LINKED.fullmatch(address):
         return None
     return address if address[:7].lower() == "mailto:" or host(address) else None
 
 
 def host(address: str) -> str:
-    """The host of an address of the web, or the whole address of a mail."""
+    """The host of a web address, or a whole mail address."""
     try:
         parts = urlsplit(address)
         return parts.path if parts.scheme == "mailto" else parts.netloc.rpartition("@")[2]

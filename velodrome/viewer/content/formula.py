@@ -1,8 +1,7 @@
 """LaTeX as MathML, and where formulas begin and end in Markdown: `$…$`, `$$…$$`, `\\\\(…\\\\)` and `\\\\[…\\\\]`.
 
-The converter's output is not trusted: it is rebuilt from a fixed set of elements and attributes. Nothing in a formula
-can link, load, colour, hide or move anything: what only does that becomes a plain row, and a formula that defines
-commands is not converted at all.
+The converter's output is not trusted: it is rebuilt from a fixed set of elements and attributes. A formula cannot link,
+load, colour, hide or move anything: such elements become plain rows. A formula that defines commands is not converted.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ELEMENTS = frozenset(
     ("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup",
      "munder", "mover", "munderover", "mtable", "mtr", "mtd", "mstyle", "mmultiscripts", "mprescripts")
 )  # fmt: skip
-_ROWS = frozenset(("mpadded", "mphantom", "menclose", "merror"))  # shown as what they hold, never hidden or moved
+_ROWS = frozenset(("mpadded", "mphantom", "menclose", "merror"))  # only their content is shown, never hidden or moved
 _ATTRIBUTES = frozenset(
     ("display", "displaystyle", "stretchy", "fence", "accent", "accentunder", "largeop", "movablelimits", "scriptlevel",
      "form", "mathvariant", "linethickness", "width", "minsize", "maxsize")
@@ -40,7 +39,7 @@ _ATTRIBUTES = frozenset(
 _VALUE = re.compile(
     r"inline|block|true|false|prefix|infix|postfix|normal|[0-2]|[0-2]?(\.\d{1,4})?em|-0?\.\d{1,4}em|0(px)?"
 )
-_CLASSES = {  # what browsers draw only when a style says so
+_CLASSES = {  # drawn by browsers only with a style
     ("notation", "box"): "boxed",
     ("notation", "updiagonalstrike"): "struck",
     ("notation", "downdiagonalstrike"): "struck",
@@ -50,12 +49,12 @@ _CLASSES = {  # what browsers draw only when a style says so
     ("columnalign", "left"): "left",
     ("columnalign", "right"): "right",
 }
-_REFUSED = re.compile(  # they define commands, or take text away
+_REFUSED = re.compile(  # they define commands or remove text
     r"\\(?:[egx]?def|let|(?:re)?newcommand|providecommand|(?:re)?newenvironment|DeclareMathOperator|href|class|style|"
     r"require|verb|label|mathchoice|leftroot|uproot)(?![a-zA-Z])"
 )
 _LINES = re.compile(r"\\(begin|end)\s*\{(?:aligned|align|gather|gathered|equation|eqnarray|multline|flalign)\*?\}")
-_PERCENT = re.compile(r"(?<!\\)%")  # a comment takes text away; a model that writes one means per cent
+_PERCENT = re.compile(r"(?<!\\)%")  # a comment would remove text; a model means per cent
 _CODE = re.compile(r"&#x([0-9A-Fa-f]{1,6});")
 _FAILURES: tuple[type[BaseException], ...] = (
     *HOSTILE,
@@ -82,7 +81,7 @@ def formula(latex: str, *, block: bool = False) -> Markup | None:
 
 
 def _depth(latex: str) -> int:
-    """How deep groups stand within each other, and how many scripts and roots follow each other without one."""
+    """The nesting depth of groups."""
     depth = deepest = 0
     for step in re.findall(r"\\\\|\\[{}]|\\left(?![a-z])|\\right(?![a-z])|\\begin|\\end|[{}]", latex):
         depth += {"{": 1, "\\left": 1, "\\begin": 1, "}": -1, "\\right": -1, "\\end": -1}.get(step, 0)
@@ -102,8 +101,8 @@ def _rebuilt(node: Element) -> str:
     classes = sorted({_CLASSES[pair] for pair in node.attrib.items() if pair in _CLASSES})
     if classes:
         shown += f' class="{" ".join(classes)}"'
-    inside = _text(node.text) + "".join(_rebuilt(child) + _text(child.tail) for child in node)
-    return f"<{name}{shown}>{inside}</{name}>"
+    content = _text(node.text) + "".join(_rebuilt(child) + _text(child.tail) for child in node)
+    return f"<{name}{shown}>{content}</{name}>"
 
 
 def _text(text: str | None) -> str:
@@ -113,7 +112,7 @@ def _text(text: str | None) -> str:
 
 
 def add_formulas(parser: MarkdownIt) -> None:
-    """Teach a parser the four forms. A block may follow a paragraph without an empty line."""
+    """Add the four forms to a parser. A block may follow a paragraph without an empty line."""
     dollars = math_inline_dollar(allow_space=False, allow_digits=False, allow_double=True)
     parser.inline.ruler.before("escape", "math_inline", dollars)
     parser.inline.ruler.before("escape", "math_brackets", _brackets)

@@ -1,6 +1,6 @@
-"""Code with its words coloured: a class per kind of word, for a fixed set of languages.
+"""Code with coloured words: a class per kind of word, for a fixed set of languages.
 
-A language is looked up by its name, never guessed. The words of the code are all there, in order.
+A language is looked up by its name, never guessed. All words of the code are shown, in order.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from velodrome.records.mending import HOSTILE
 from velodrome.viewer.parts.safe_text import scrolling, visible
 
 MOST_CODE = 20_000  # characters
-_MOST_OF_SLOW = {"go": 4_000, "perl": 4_000}  # whose lexers look for the end of a text from each quote
+_MOST_OF_SLOW = {"go": 4_000, "perl": 4_000}  # their lexers search for the end of a string from each quote
 _LONGEST_LINE = 800
-_MOST = {"/*": 200, "<!--": 200, "<<": 200}  # beginnings whose end a lexer looks for from each of them
+_MOST = {"/*": 200, "<!--": 200, "<<": 200}  # starts; a lexer searches for the end from each of them
 _GAP = re.compile(r"\s{200}")
 
 _GROUPS = """
@@ -28,9 +28,9 @@ diff patch udiff | docker dockerfile | go golang | haskell hs | html | ini | jav
 json json5 jsonc jsonl | julia jl | kotlin kt | latex tex | lua | perl | php | powershell | pycon python-repl |
 python py py3 python3 ipython | r | ruby rb | rust rs | scala | sql postgres postgresql sqlite mysql | swift | toml |
 typescript ts tsx | xml svg xhtml | yaml yml
-"""  # the name that Pygments knows, and others. Its lexers for Java and C# can take minutes: theirs is that of C++
+"""  # the name in Pygments, then aliases. Java and C# use the lexer of C++, because theirs can take minutes
 LANGUAGES = {name: group.split()[0] for group in _GROUPS.split("|") for name in group.split()}
-_KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first that fits
+_KINDS: tuple[tuple[_TokenType, str], ...] = (  # the first match counts
     (Comment, "c"),
     (Keyword, "k"),
     (String, "s"),
@@ -59,7 +59,7 @@ def code(text: str, language: str) -> Markup | None:
 
 
 def coloured(text: str, language: str) -> Markup | None:
-    """The words of the code, or None."""
+    """The code with coloured words, or None."""
     name = LANGUAGES.get(language.strip().lower())
     text = text.replace("\r\n", "\n")
     if name is None or not _bounded(text) or len(text) > _MOST_OF_SLOW.get(name, MOST_CODE):
@@ -68,12 +68,12 @@ def coloured(text: str, language: str) -> Markup | None:
     length = 0
     run, kind = "", ""
     try:
-        for _, token, value in _lexer(name).get_tokens_unprocessed(text + "\n"):  # some need a whole last line
+        for _, token, value in _lexer(name).get_tokens_unprocessed(text + "\n"):  # some lexers need a whole last line
             length += len(value)
-            now = _kind(token)
-            if now != kind and not value.isspace():
+            token_kind = _kind(token)
+            if token_kind != kind and not value.isspace():
                 parts.append(_span(kind, run))
-                run, kind = "", now
+                run, kind = "", token_kind
             run += value
     except HOSTILE:
         return None
@@ -82,7 +82,7 @@ def coloured(text: str, language: str) -> Markup | None:
 
 
 def _bounded(text: str) -> bool:
-    """Whether a lexer is done with this text soon: their patterns are slow on long lines and on much white space."""
+    """Whether a lexer is fast on this text: their patterns are slow on long lines and on much white space."""
     if len(text) > MOST_CODE or _GAP.search(text) or any(text.count(mark) > most for mark, most in _MOST.items()):
         return False
     return max(map(len, text.split("\n"))) <= _LONGEST_LINE
@@ -95,7 +95,7 @@ def _lexer(name: str) -> Lexer:
 
 @cache
 def _kind(token: _TokenType) -> str:
-    return next((kind for known, kind in _KINDS if token in known), "")
+    return next((kind for group, kind in _KINDS if token in group), "")
 
 
 def _span(kind: str, text: str) -> str:

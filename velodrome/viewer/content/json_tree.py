@@ -1,6 +1,6 @@
-"""JSON as a tree that folds: `<details>` per object and list, and what is inside one said in its summary.
+"""JSON as a tree that folds: `<details>` per object and list, with a summary of its content.
 
-Numbers stay as they are written, keys that repeat are all there, and a list of numbers is one line.
+Numbers are shown as written, repeated keys are all shown, and a list of numbers is one line.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from velodrome.viewer.parts.safe_text import visible
 
 _MOST_NODES = 4_000
 _DEEPEST = 40
-_SHORT = 70  # characters: such an object or list is one line
-_LONG = 300  # characters: such a string is folded
-_LONGEST = 20_000  # characters of a string that are in the page; the raw form has the rest
+_SHORT = 70  # characters: a shorter object or list is one line
+_LONG = 300  # characters: a longer string is folded
+_LONGEST = 20_000  # characters of a string on the page; the raw form has the rest
 _OPEN = 60  # lines: an object or list with fewer is open
 
 
 @dataclass(frozen=True, slots=True)
 class _Literal:
-    """A number or a constant as it is written."""
+    """A number or a constant as written."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """An object with its keys in order, also those that repeat."""
+    """An object with its keys in order, including repeated keys."""
 
     pairs: list[tuple[str, Any]]
 
@@ -64,7 +64,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _nodes(value: Any, depth: int) -> int:
-    """How many lines the tree has when all of it is open; too deep is an error."""
+    """The number of lines of the open tree. A tree that is too deep is an error."""
     if depth > _DEEPEST:
         raise RecursionError
     inside = () if _is_numbers(value) else _children(value)

@@ -1,7 +1,7 @@
-"""Markdown and formulas as markup. The parser reads, and this module writes: each kind of token has its own element.
+"""Markdown and formulas as markup. This module writes an element for each kind of token from the parser.
 
-HTML in the text is text. A text that is too long, too deep or too crowded is not parsed at all, so the time is bounded.
-References (`[1]: address`) are text too, because they would vanish from the page.
+HTML in the text stays text. A text that is too long, too deep or too dense is not parsed, so the time is bounded.
+References (`[1]: address`) stay text too, because they would disappear from the page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from velodrome.viewer.parts.safe_text import attribute, scrolling, visible
 MOST_TEXT = 40_000  # characters
 MOST_MARKUP = 1_000_000
 MOST_GROWTH = 20  # characters of markup per character of text, beyond the first ten thousand
-_MOST_NESTING = 60  # tokens within each other; the parser drops what is deeper, so such a text is shown plain
+_MOST_NESTING = 60  # levels of tokens; the parser drops deeper ones, so a deeper text is shown plain
 _MOST_CELLS = 20_000
 _MOST_LINKS = 300
 _MOST = {
@@ -55,7 +55,7 @@ _PRICE = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2,}(?![^\s]*[\\^_{])")  # `$5 and 6$`
 
 
 def rich_text(text: str) -> Markup | None:
-    """The text as markup, or None: it is plain, or too much to draw."""
+    """The text as markup, or None if it is plain or too large."""
     text = text.replace("\r\n", "\n")
     if not text.strip() or not _bounded(text):
         return None
@@ -80,7 +80,7 @@ def _parser() -> MarkdownIt:
 
 
 def _bounded(text: str) -> bool:
-    """Whether this text can be parsed in a short time."""
+    """Whether the text can be parsed in a short time."""
     if len(text) > MOST_TEXT or _DEEP.search(text) or any(text.count(mark) > most for mark, most in _MOST.items()):
         return False
     widest = max((line.count("|") for line in _DELIMITERS.findall(text)), default=0)
@@ -97,15 +97,15 @@ def _deep_brackets(text: str) -> bool:
 
 
 def _is_plain(tokens: Sequence[Token]) -> bool:
-    """Whether this is nothing but paragraphs of words."""
+    """Whether the text has only paragraphs of words."""
     if any(token.type not in _PLAIN for token in tokens):
         return False
-    spoken = [child for token in tokens for child in token.children or ()]
-    return all(each.type in _PLAIN_INLINE and not _BARE.search(each.content) for each in spoken)
+    inline = [child for token in tokens for child in token.children or ()]
+    return all(each.type in _PLAIN_INLINE and not _BARE.search(each.content) for each in inline)
 
 
 class _Writer:
-    """Writes one text. It counts links, because each of them costs space and attention."""
+    """Writes one text. Limits the number of links."""
 
     def __init__(self) -> None:
         self._links = 0
@@ -144,12 +144,12 @@ class _Writer:
 
     def _link(self, opening: Token, label: Sequence[Token]) -> str:
         target, title = str(opening.attrs.get("href", "")), str(opening.attrs.get("title", ""))
-        said = "".join(token.content for token in label)
-        inside = "".join(self._image_name(token) if token.type == "image" else _inline(token) for token in label)
-        address = self._linked(target)
+        text = "".join(token.content for token in label)
+        content = "".join(self._image_name(token) if token.type == "image" else _inline(token) for token in label)
+        address = self._link_target(target)
         if address is None:
-            return f"{inside} ({visible(' '.join(filter(None, (target, title))))})"
-        return f"{_link_start(address, title)}{inside}</a>{_honest(said, address)}"
+            return f"{content} ({visible(' '.join(filter(None, (target, title))))})"
+        return f"{_link_start(address, title)}{content}</a>{_real_host(text, address)}"
 
     def _image_name(self, token: Token) -> str:
         return str(visible(f"{token.content or 'image'} ({str(token.attrs.get('src', ''))[:200]})"))
@@ -160,24 +160,24 @@ class _Writer:
             if image.src is not None:
                 return f'<img src="{image.src}" alt="{escape(attribute(label or "image"))}">'
             return f'<span class="missing">{visible(label)} (image: {image.note})</span>'
-        address = self._linked(target)
+        address = self._link_target(target)
         if address is None:
             return str(visible(f"![{label}]({target} {title})"))
         where = f'<span class="host">(image at {visible(host(address)[:200])})</span>'
         return f"{_link_start(address, title)}{visible(label or 'image')}</a> {where}"
 
     def _text(self, text: str) -> str:
-        """Words, with the bare addresses among them as links."""
+        """A text with its bare addresses as links."""
         parts, at = [], 0
         for match in _BARE.finditer(text):
-            address = self._linked(match.group())
+            address = self._link_target(match.group())
             if address is not None:
-                shown = f"{_link_start(address)}{visible(address)}</a>{_honest(address, address)}"
+                shown = f"{_link_start(address)}{visible(address)}</a>{_real_host(address, address)}"
                 parts += [str(visible(text[at : match.start()])), shown]
                 at = match.end()
         return "".join((*parts, visible(text[at:])))
 
-    def _linked(self, target: str) -> str | None:
+    def _link_target(self, target: str) -> str | None:
         self._links += 1
         return safe_address(target) if self._links <= _MOST_LINKS else None
 
@@ -234,10 +234,10 @@ def _link_start(address: str, title: str = "") -> str:
     return f'<a href="{escape(address)}" rel="noreferrer noopener"{more}>'
 
 
-def _honest(text: str, address: str) -> str:
-    """Where a link leads, if its text looks as if it led elsewhere; markup to stand beside it."""
-    own = host(address).lower()
-    said = re.sub(r"^(https?://|mailto:)", "", text.strip().lower())
-    if not _ADDRESS_LIKE.search(text) or re.match(re.escape(own) + r"($|[/?#:])", said):
+def _real_host(text: str, address: str) -> str:
+    """The host of a link, shown beside it if its text looks like another address."""
+    real = host(address).lower()
+    claimed = re.sub(r"^(https?://|mailto:)", "", text.strip().lower())
+    if not _ADDRESS_LIKE.search(text) or re.match(re.escape(real) + r"($|[/?#:])", claimed):
         return ""
     return f' <span class="host">({visible(host(address)[:200])})</span>'

@@ -1,6 +1,6 @@
-"""What a tool returned, drawn: JSON as a tree, a diff and terminal colours as classes, tables as they are.
+"""Draws the output of tools: JSON as a tree, a diff and terminal colours as classes, tables unchanged.
 
-Of terminal sequences only text colours and bold are obeyed, so no text can be hidden.
+Of terminal sequences only text colours and bold have an effect, so no text can be hidden.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def tool_result(text: str) -> Markup | None:
     text = text.replace("\r\n", "\n")
     if len(text) > MOST_RESULT:
         return None
-    markup = next((made for draw in (json_tree, terminal_colours, _diff, _table) if (made := draw(text))), None)
+    drawings = (draw(text) for draw in (json_tree, terminal_colours, _diff, _table))
+    markup = next((drawing for drawing in drawings if drawing), None)
     return markup if markup is not None and len(markup) <= 10_000 + _MOST_GROWTH * len(text) else None
 
 
 def terminal_colours(text: str) -> Markup | None:
-    """The text as markup, or None: there is no colour in it."""
+    """The text as markup, or None if it has no colours."""
     first, *changes = _SGR.split(text)
     if not 0 < len(changes) <= 2 * _MOST_CHANGES:
         return None
@@ -40,7 +41,7 @@ def terminal_colours(text: str) -> Markup | None:
     for codes, stretch in zip(changes[::2], changes[1::2], strict=True):
         for each in re.split("[;:]", codes):
             number = int(each or 0)
-            if number in (38, 48):  # a colour that is not of the terminal's own: what follows says which
+            if number in (38, 48):  # an extended colour: the following codes are its value
                 break
             if number in (0, 1, 22):
                 bold = "t-bold" if number == 1 else ""

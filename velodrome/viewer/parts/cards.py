@@ -24,12 +24,12 @@ _MOST_FIELDS = 60
 
 
 def cards(row: Json, meta: Json, *, failed: bool, elsewhere: set[str]) -> list[Json]:
-    """The cards; `elsewhere` are fields the page shows in another place."""
+    """The cards; `elsewhere` are the fields that the page shows in another place."""
     elsewhere = elsewhere | ({"players"} if other_players(row) else set())
     scored = [name for name in scored_names(row, meta) if name not in elsewhere]
-    gone = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", expected_name(row)}
+    hidden = {*_OWN, *(_FAILURE if failed else ()), *scored, *elsewhere, "reward", expected_name(row)}
     score = [] if failed else [(name, _value(row.get(name))) for name in dict.fromkeys(("reward", *scored))]
-    task = [(name, _value(value)) for name, value in row.items() if name not in gone]
+    task = [(name, _value(value)) for name, value in row.items() if name not in hidden]
     task += [(f"{name} (of the task)", _value(value)) for name, value in _object(meta.get("shadowed")).items()]
     tokens = [(name.removesuffix("_tokens"), _value(value)) for name, value in _object(row.get("usage")).items()]
     listed: list[tuple[str, list[tuple[str, Any]]]] = [
@@ -64,7 +64,7 @@ def _model_card(row: Json) -> list[tuple[str, Any]]:
 
 
 def _value(value: Any) -> Markup | Folded:
-    """A short value as it is, a long one folded."""
+    """A short value unchanged, a long one folded."""
     if isinstance(value, bool) or value is None:
         return Markup(str(value).lower() if value is not None else "null")
     if isinstance(value, int | float):

@@ -1,6 +1,6 @@
-"""Conversations beside each other: how far repeats of a task agree, and two of them message by message, word by word.
+"""Comparison of conversations: how far repeats of a task agree, and two of them message by message, word by word.
 
-The work is bounded: pairs of long texts are compared from both ends only, once the page has compared enough words.
+The work is bounded: after enough words on a page, pairs of texts are compared only from both ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from velodrome.viewer.parts.dialogue import ShownMessage
 _MOST_COMPARED = 20_000  # characters of one message
 MOST_MESSAGES = 600  # of one conversation
 _MOST_SHOWN = 4_000  # characters of one message that differs
-_SAME_SHOWN = 300  # characters at either end of a stretch that is the same
+_SAME_SHOWN = 300  # characters at each end of an equal stretch
 _MOST_WORK = 3_000_000  # words of one side times words of the other, over the whole page
 _MOST_WORDS = 1_500  # of one message
 _WORDS = re.compile(r"\s*\S+|\s+$")
@@ -33,7 +33,7 @@ def compared_text(message: ShownMessage) -> str:
 
 
 def shared_messages(repeats: Sequence[Sequence[ShownMessage]]) -> int:
-    """How many equal messages all repeats begin with."""
+    """The number of equal messages at the start of all repeats."""
     spoken = ([(message_label(message), compared_text(message)) for message in repeat] for repeat in repeats)
     return next((at for at, each in enumerate(zip_longest(*spoken)) if len({*each}) > 1), max(map(len, repeats)))
 
@@ -44,7 +44,7 @@ def message_label(message: ShownMessage) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Part of a text. `kind`: `same` in both, `changed` here only, or `cut`: `text` says how much is left out."""
+    """Part of a text. `kind`: `same` in both, `changed` here only, or `cut`: `text` says how much was left out."""
 
     kind: str
     text: str
@@ -61,7 +61,7 @@ class PairedSide:
 
 @dataclass(frozen=True, slots=True)
 class PairedMessages:
-    """A line of the page: messages that answer to each other. `same`: word for word."""
+    """A line of the page: two messages that belong together. `same`: word for word."""
 
     same: bool
     a: PairedSide | None
@@ -83,14 +83,14 @@ def pair_messages(a: Sequence[ShownMessage], b: Sequence[ShownMessage]) -> list[
             side = PairedSide(left[x][0], [Stretch("same", text[:_MOST_SHOWN])], max(len(text) - _MOST_SHOWN, 0))
             lines.append(PairedMessages(True, side, side, len(text)))
             continue
-        one, other = (left[x][1] if x is not None else ""), (right[y][1] if y is not None else "")
-        alone = x is None or y is None
-        marked, work = ([[], []], work) if alone else _marked(one[:_MOST_COMPARED], other[:_MOST_COMPARED], work)
+        sides: list[list[Stretch]] = [[], []]
+        if x is not None and y is not None:
+            sides, work = _compared(left[x][1][:_MOST_COMPARED], right[y][1][:_MOST_COMPARED], work)
         lines.append(
             PairedMessages(
                 False,
-                None if x is None else _side(*left[x], marked[0]),
-                None if y is None else _side(*right[y], marked[1]),
+                None if x is None else _side(*left[x], sides[0]),
+                None if y is None else _side(*right[y], sides[1]),
             )
         )
     return lines
@@ -107,8 +107,8 @@ def _alignment(a: list[Spoken], b: list[Spoken]) -> Iterator[tuple[int | None, i
             yield from zip_longest(range(i + x, i + x_end), range(j + y, j + y_end))
 
 
-def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
-    """Both texts in stretches, and how much work is left."""
+def _compared(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
+    """The stretches of both texts, and the remaining work."""
     left, right = _WORDS.findall(a), _WORDS.findall(b)
     start = _common(left, right)
     end = _common(left[start:][::-1], right[start:][::-1])
@@ -120,34 +120,34 @@ def _marked(a: str, b: str, work: int) -> tuple[list[list[Stretch]], int]:
         codes = [*SequenceMatcher(None, *inner, autojunk=True).get_opcodes()]
     sides: list[list[Stretch]] = []
     ranges = [[(kind, i, j) for kind, i, j, _, _ in codes], [(kind, i, j) for kind, _, _, i, j in codes]]
-    for words, middle, own in zip((left, right), inner, ranges, strict=True):
+    for words, middle, side_ranges in zip((left, right), inner, ranges, strict=True):
         parts = [("same", words[:start])]
-        parts += [("same" if kind == "equal" else "changed", middle[i:j]) for kind, i, j in own]
+        parts += [("same" if kind == "equal" else "changed", middle[i:j]) for kind, i, j in side_ranges]
         parts.append(("same", words[len(words) - end :] if end else []))
         sides.append([each for kind, part in parts if part for each in _stretches(kind, "".join(part))])
     return sides, work
 
 
 def _cost(a: Sequence[str], b: Sequence[str]) -> int:
-    """How long the words take to compare: words that stand in both many times take far longer."""
-    there, most = Counter(b), len(b) // 100 + 1 if len(b) >= 200 else len(b)  # the matcher leaves out what is frequent
-    pairs = sum(count * there[word] for word, count in Counter(a).items() if there[word] <= most)
+    """An estimate of the comparison's cost: words that are frequent in both texts cost far more."""
+    counts, most = Counter(b), len(b) // 100 + 1 if len(b) >= 200 else len(b)  # the matcher skips frequent words
+    pairs = sum(count * counts[word] for word, count in Counter(a).items() if counts[word] <= most)
     return max(len(a) * len(b), pairs * min(len(a), len(b)) // 8)
 
 
 def _stretches(kind: str, text: str) -> list[Stretch]:
-    """A stretch; the blank before a word that differs is not marked."""
+    """A stretch. The space before a changed word is not marked."""
     blank = len(text) - len(text.lstrip()) if kind == "changed" else 0
     return [Stretch(*each) for each in (("same", text[:blank]), (kind, text[blank:])) if each[1]]
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many words both begin with."""
+    """The number of equal words at the start of both."""
     return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _side(label: str, text: str, stretches: list[Stretch]) -> PairedSide:
-    """A message with its long equal stretches cut in the middle, and the whole cut at its end."""
+    """A message with long equal stretches cut in the middle, and a long message cut at its end."""
     room, shown = _MOST_SHOWN, []
     for part in (part for each in stretches or [Stretch("changed", text[:_MOST_COMPARED])] for part in _cut(each)):
         if room > 0:

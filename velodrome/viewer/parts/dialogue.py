@@ -1,6 +1,6 @@
 """A rollout's conversation as a list of messages, with each tool call beside its result.
 
-A row may hold anything: what has an unexpected shape is shown as JSON; nothing raises and nothing is left out.
+A row may hold anything: a value of an unexpected shape is shown as JSON. Nothing raises, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from velodrome.viewer.content.attached import Attachment, attachments
 Json = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "reasoning", "assistant", "refusal", "tool", "other")
-_MOST_PARSED = 2_000_000  # characters of a tool call's arguments that are looked into
+_MOST_PARSED = 2_000_000  # parsed characters of a tool call's arguments
 _MOST_ARGUMENTS = 50
 _MOST_MESSAGES = 2_000  # of one rollout
 _MOST_PLAYERS = 20
-_MOST_RESULT = 50_000_000  # characters of a tool result that are looked into for pictures
+_MOST_RESULT = 50_000_000  # characters of a tool result that are searched for pictures
 _FAILED = re.compile(r"\s*(error\b|\w*(Error|Exception)\b|Traceback \(|\{\s*\"error\"\s*:\s*[^n\s])", re.IGNORECASE)
 _SPEAKERS = frozenset(ROLES) - {"other"}
 _SPOKEN = ("tool_calls", "refusal", "reasoning_content", "reasoning_encrypted")
@@ -41,7 +41,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call; `result` is None if it was never answered. `raw` is what it was called with, as it stands."""
+    """One tool call; `result` is None if there is none. `raw` is the text of its arguments."""
 
     name: str
     arguments: list[Argument]
@@ -52,20 +52,20 @@ class Call:
 
     @property
     def aloud(self) -> str | None:
-        """The result, and what is attached to it by its name."""
+        """The result, and the names of its attachments."""
         return None if self.result is None else "\n".join((self.result, *map(attachment_name, self.attached)))
 
     @property
     def failed(self) -> bool:
-        """Whether it looks as if the call went wrong."""
+        """Whether the call looks as if it failed."""
         return not self.parsed or self.result is None or _FAILED.match(self.result) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One message as a page shows it. `in_prompt`: it came with the task; all others are output.
+    """One message for a page. `in_prompt`: it is from the task; all others are output.
 
-    `attached` is what is not text; `turn` is the place of the model call that made it, from 1.
+    `attached` are the parts that are not text; `turn` is the number of its model call, from 1.
     """
 
     role: str
@@ -79,7 +79,7 @@ class ShownMessage:
 
     @property
     def aloud(self) -> str:
-        """The text, and what is attached by its name."""
+        """The text, and the names of the attachments."""
         return "\n".join((*filter(None, (self.text,)), *map(attachment_name, self.attached)))
 
 
@@ -103,13 +103,13 @@ def other_players(row: Json) -> dict[str, list[ShownMessage]]:
 
 
 def attachment_name(attached: Attachment) -> str:
-    """What stands for an attachment where it cannot be shown."""
+    """The text in place of an attachment that cannot be shown."""
     size = "" if attached.size is None else f", {attached.size:,} bytes"
     return f"[{attached.kind}: {attached.name or attached.href or 'without a name'}{size}]"
 
 
 def final_answer(row: Json) -> str:
-    """The last text of the assistant, or nothing."""
+    """The last text of the assistant, or ""."""
     response = row.get("response")
     content = response.get("content") if isinstance(response, dict) else None
     if isinstance(content, str):
@@ -130,22 +130,22 @@ def _prompt(row: Json) -> Iterator[ShownMessage]:
     if not isinstance(params, dict):
         return
     if params.get("instructions"):
-        yield _said("system", params["instructions"], in_prompt=True)
+        yield _message("system", params["instructions"], in_prompt=True)
     value = params.get("input")
     if isinstance(value, list):
         yield from _shown(_as_messages(value), in_prompt=True)
     elif value is not None:
-        yield _said("user", value, in_prompt=True)
+        yield _message("user", value, in_prompt=True)
 
 
 def _output(row: Json) -> Iterator[ShownMessage]:
     response = row.get("response")
     items = response.get("output") if isinstance(response, dict) else None
-    made = next((each for each in (row.get("output"), row.get("partial")) if each is not None), None)
-    if isinstance(made, list):
-        yield from _shown(_as_messages(made), in_prompt=False)
-    elif made is not None:
-        yield ShownMessage("other", pretty(made))
+    output = next((each for each in (row.get("output"), row.get("partial")) if each is not None), None)
+    if isinstance(output, list):
+        yield from _shown(_as_messages(output), in_prompt=False)
+    elif output is not None:
+        yield ShownMessage("other", pretty(output))
     elif isinstance(items, list):
         yield from _shown(_as_messages(items), in_prompt=False)
 
@@ -154,17 +154,17 @@ def _as_messages(items: list[Any]) -> list[Any]:
     """Items of the Responses shape as messages; plain messages stay as they are, in order."""
     result: list[Any] = []
     items = [_pictured_result(item) for item in items]
-    for raw, stretch in groupby(items, key=_is_item):
-        run = list(stretch)
+    for are_items, group in groupby(items, key=_is_item):
+        stretch = list(group)
         try:
-            result += messages(run) if raw else run
+            result += messages(stretch) if are_items else stretch
         except HOSTILE:
-            result += [{"role": "other", "item": item} for item in run]
+            result += [{"role": "other", "item": item} for item in stretch]
     return result
 
 
 def _pictured_result(item: Any) -> Any:
-    """A tool's result with pictures as a message, which keeps them."""
+    """A tool's result with pictures as a message, because a message keeps them."""
     if isinstance(item, dict) and item.get("type") == "function_call_output" and _odd_parts(item.get("output")):
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item["output"]}
     return item
@@ -185,71 +185,71 @@ def _odd_parts(content: Any) -> bool:
     return any(not isinstance(part, dict) or not any(isinstance(part.get(n), str) for n in names) for part in content)
 
 
-def _shown(made: list[Any], *, in_prompt: bool) -> Iterator[ShownMessage]:
-    """Messages one by one; the results that follow a message with calls are shown with the calls."""
-    taken: set[int] = set()
+def _shown(items: list[Any], *, in_prompt: bool) -> Iterator[ShownMessage]:
+    """The messages in order. Tool results that follow a message with calls are shown with the calls."""
+    shown_with_call: set[int] = set()
     turn = 0
-    for place, message in enumerate(made):
-        if place in taken:
+    for place, message in enumerate(items):
+        if place in shown_with_call:
             continue
         role = message.get("role") if isinstance(message, dict) else None
         if not isinstance(message, dict) or not isinstance(role, str) or role not in _SPEAKERS:
             item = message.get("item", message) if isinstance(message, dict) else message
-            yield _strange(item, in_prompt)
+            yield _unknown(item, in_prompt)
             continue
         if role == "tool" and message.get("content") is not None:
             name = message.get("name")
-            said = _said("tool", _unpacked(message["content"]), in_prompt=in_prompt)
+            said = _message("tool", _unpacked(message["content"]), in_prompt=in_prompt)
             yield replace(said, name=name if isinstance(name, str) else "", turn=turn)
             continue
         turn += role == "assistant" and not in_prompt
-        for said in _turn(message, role, made, place, taken, in_prompt):
+        for said in _turn(message, role, items, place, shown_with_call, in_prompt):
             yield replace(said, turn=turn if role == "assistant" else 0)
 
 
 def _turn(
-    message: Json, role: str, made: list[Any], place: int, taken: set[int], in_prompt: bool
+    message: Json, role: str, items: list[Any], place: int, shown_with_call: set[int], in_prompt: bool
 ) -> Iterator[ShownMessage]:
     tokens = _token_note(message)
     if message.get("reasoning_content"):
-        yield _said("reasoning", message["reasoning_content"], in_prompt)
+        yield _message("reasoning", message["reasoning_content"], in_prompt)
     elif message.get("reasoning_encrypted"):
         yield ShownMessage("reasoning", "(encrypted by the model's server)", in_prompt=in_prompt)
     calls = message.get("tool_calls")
-    said = _said(role, message.get("content"), in_prompt)
+    said = _message(role, message.get("content"), in_prompt)
     if said.text or said.attached:
         yield replace(said, tokens="" if calls else tokens)
     elif not any(message.get(name) for name in _SPOKEN):
         silent = message.keys() <= _SILENT
-        yield ShownMessage(role, "", in_prompt=in_prompt, tokens=tokens) if silent else _strange(message, in_prompt)
+        yield ShownMessage(role, "", in_prompt=in_prompt, tokens=tokens) if silent else _unknown(message, in_prompt)
     if message.get("refusal"):
-        yield _said("refusal", message["refusal"], in_prompt)
+        yield _message("refusal", message["refusal"], in_prompt)
     if isinstance(calls, list) and calls:
-        results = _results(made, place, taken, [_call_id(call) for call in calls])
-        answered = [_answered(call, result) for call, result in zip(calls, results, strict=True)]
+        results = _results(items, place, shown_with_call, [_call_id(call) for call in calls])
+        answered = [_call_with_result(call, result) for call, result in zip(calls, results, strict=True)]
         yield ShownMessage("assistant", calls=answered, in_prompt=in_prompt, tokens=tokens)
     elif calls:
         yield ShownMessage("other", pretty(calls), name="tool_calls", in_prompt=in_prompt)
 
 
-def _strange(item: Any, in_prompt: bool) -> ShownMessage:
+def _unknown(item: Any, in_prompt: bool) -> ShownMessage:
     return ShownMessage("other", pretty(item), name=_kind(item), in_prompt=in_prompt)
 
 
 def _results(
-    made: list[Any], place: int, taken: set[int], wanted: list[str]
+    items: list[Any], place: int, shown_with_call: set[int], call_ids: list[str]
 ) -> list[tuple[str, list[Attachment]] | None]:
-    """The results that follow directly, each at the place of its call; ids may repeat from turn to turn."""
-    results: list[tuple[str, list[Attachment]] | None] = [None] * len(wanted)
-    for later in range(place + 1, len(made)):
-        message = made[later]
+    """The results directly after a message, in the order of its calls. Ids may repeat from turn to turn."""
+    results: list[tuple[str, list[Attachment]] | None] = [None] * len(call_ids)
+    for later in range(place + 1, len(items)):
+        message = items[later]
         if not isinstance(message, dict) or message.get("role") != "tool":
             break
         name = message.get("tool_call_id")
-        slot = next((at for at, each in enumerate(wanted) if results[at] is None and each == name), None)
+        slot = next((at for at, each in enumerate(call_ids) if results[at] is None and each == name), None)
         if slot is not None:
             results[slot] = _content(_unpacked(message.get("content")))
-            taken.add(later)
+            shown_with_call.add(later)
     return results
 
 
@@ -258,7 +258,7 @@ def _call_id(call: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _answered(call: Any, result: tuple[str, list[Attachment]] | None) -> Call:
+def _call_with_result(call: Any, result: tuple[str, list[Attachment]] | None) -> Call:
     text, attached = result or (None, [])
     return replace(_call(call, text), attached=attached)
 
@@ -284,17 +284,17 @@ def _call(call: Any, result: str | None) -> Call:
 
 
 def _argument(value: Any) -> str:
-    """Text of several lines (mostly code) as it is, anything else as JSON."""
+    """A text of several lines (mostly code) unchanged, anything else as JSON."""
     return value if isinstance(value, str) and "\n" in value else pretty(value)
 
 
-def _said(role: str, content: Any, in_prompt: bool) -> ShownMessage:
+def _message(role: str, content: Any, in_prompt: bool) -> ShownMessage:
     text, attached = _content(content)
     return ShownMessage(role, text, in_prompt=in_prompt, attached=attached)
 
 
 def _content(content: Any) -> tuple[str, list[Attachment]]:
-    """The text of a content and what is attached; anything else is shown as JSON."""
+    """The text and the attachments of a content. Anything else becomes JSON text."""
     if content is None or isinstance(content, str):
         return content or "", []
     if not (isinstance(content, list) and content and all(isinstance(part, dict) for part in content)):
@@ -306,8 +306,8 @@ def _content(content: Any) -> tuple[str, list[Attachment]]:
             texts.append(text_of([part]))
         elif isinstance(part.get("refusal"), str):
             texts.append(part["refusal"])
-        elif own := attachments([part]):
-            attached += own
+        elif part_attachments := attachments([part]):
+            attached += part_attachments
         else:
             text = pretty(part)
             texts.append(text if len(text) < 500 else f"[{_kind(part)}: {len(text):,} characters of JSON]")
@@ -315,15 +315,15 @@ def _content(content: Any) -> tuple[str, list[Attachment]]:
 
 
 def _unpacked(content: Any) -> Any:
-    """The parts of a tool's result that was written as JSON, if there are pictures or files among them."""
+    """The parts of a tool's result in JSON, if there are pictures or files among them."""
     if not isinstance(content, str) or not content.startswith("[{") or len(content) > _MOST_RESULT:
         return content
     try:
         parts = orjson.loads(content)
     except orjson.JSONDecodeError:
         return content
-    typed = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
-    return parts if typed and attachments(parts) else content
+    have_types = all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in parts)
+    return parts if have_types and attachments(parts) else content
 
 
 def _kind(item: Any) -> str:

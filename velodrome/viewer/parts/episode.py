@@ -1,7 +1,7 @@
 """A policy's episode in a rollout: the actions, the rewards, and the pictures of the world.
 
-A row may hold anything under `episode`. What this module returns has been checked value by value and is bounded;
-colours are `#rrggbb`. A letter without a colour is not drawn.
+A row may hold anything under `episode`. The values from this module are checked and bounded; colours are `#rrggbb`.
+A letter without a colour is not drawn.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from velodrome.viewer.content.attached import checked_image
 
 Json = dict[str, Any]
-Frame = tuple[int, str] | tuple[list[int], str]  # a width and all cells; or cells, and what stands in them now
+Frame = tuple[int, str] | tuple[list[int], str]  # a width and all cells; or the changed cells and their new letters
 
 MOST_COLOURS = 88
 MOST_AGENTS = 1_000
 MOST_CELLS = 65_536  # of a picture
 MOST_STEPS = 10_000
 MOST_ENTRIES = 400_000  # of a column, steps times agents
-MOST_LETTERS = 4_000_000  # of all pictures as they are sent, about
+MOST_LETTERS = 4_000_000  # of all pictures as sent, roughly
 MOST_IMAGES = 1_000
-_CHANGE_LETTERS = 6  # what a changed cell takes, about
+_CHANGE_LETTERS = 6  # letters per changed cell, roughly
 _LARGEST = 1e12  # of a reward
 _COLUMNS = ("frames", "actions", "teacher_actions", "rewards")
 _ENDS = {
@@ -68,7 +68,7 @@ class _EpisodeShape(BaseModel):
 class Pictures:
     """One frame per step.
 
-    A mark is written into its cell: it is the letter the file has, where another letter has the same colour.
+    A mark is the letter that is written into its cell, if another letter has the same colour.
     """
 
     letters: list[str]
@@ -79,7 +79,7 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class OwnPictures:
-    """What the environment drew of itself: the k-th image is of step k times `every`, counted from 0."""
+    """Images from the environment: the k-th image is of step k times `every`, counted from 0."""
 
     every: int
     images: list[str]
@@ -87,7 +87,7 @@ class OwnPictures:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The first steps of an episode that has `steps`: as many as each of its columns is long."""
+    """The first steps of an episode. It has `steps` in all; the columns have `shown` of them."""
 
     agents: int
     steps: int
@@ -119,7 +119,7 @@ def read_episode(row: Json) -> Episode | str | None:
 
 
 def _described(error: ValidationError) -> str:
-    """The first mistake: where it is, and what is wrong."""
+    """The place and the message of the first error."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     name, *rest = first["loc"] or ("episode",)
     step = next((each for each in rest if isinstance(each, int)), None) if name in _COLUMNS else None
@@ -128,13 +128,13 @@ def _described(error: ValidationError) -> str:
 
 
 def how_it_ended(value: Json) -> str:
-    """In our own words; "" if it does not say."""
+    """A phrase for the end of the episode; "" if it is unknown."""
     ended = value.get("ended")
     return _ENDS.get(ended, "") if isinstance(ended, str) else ""
 
 
 def is_reward(value: Any) -> TypeGuard[float]:
-    """Whether this is a number that a page can show."""
+    """Whether the value is a number that a page can show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
@@ -173,10 +173,10 @@ def _episode(value: Json) -> Episode:
 
 
 def _own_pictures(film: _FilmShape) -> OwnPictures:
-    """The images, each checked by its bytes, as far as there is room for them."""
+    """The images, each checked by its bytes, up to a total size."""
     images: list[str] = []
-    for place, held in enumerate(film.images):
-        image = checked_image(held)
+    for place, data in enumerate(film.images):
+        image = checked_image(data)
         if image.src is None:
             raise _Flaw(f"pictures, image {place + 1:,}: {image.note}")
         images.append(image.src)
@@ -187,22 +187,22 @@ def _own_pictures(film: _FilmShape) -> OwnPictures:
 
 
 def _pictures(palette: dict[str, str], frames: list[list[str] | _FrameChange]) -> Pictures:
-    """As many of the frames as there is room for, and at least one."""
+    """The first frames, up to a total size, and at least one."""
     if not isinstance(frames[0], list):
         raise _Flaw("frame 1: there is no picture before it")
     shown: list[Frame] = []
-    taken = 0
+    letters = 0
     for step, frame in enumerate(frames, 1):
         if isinstance(frame, list):
             width, cells = len(frame[0]) if frame else 0, "".join(frame)
             if not width or len(cells) != width * len(frame) or len(cells) > MOST_CELLS:
                 raise _Flaw(f"frame {step:,}: not rows of one length, or more than {MOST_CELLS:,} cells")
             shown.append((width, cells))
-            taken += len(cells)
+            letters += len(cells)
         else:
             shown.append((frame.at, frame.put))
-            taken += _CHANGE_LETTERS * len(frame.at)
-        if taken > MOST_LETTERS and len(shown) > 1:
+            letters += _CHANGE_LETTERS * len(frame.at)
+        if letters > MOST_LETTERS and len(shown) > 1:
             shown.pop()
             break
     shared = Counter(colour.lower() for colour in palette.values())

@@ -1,4 +1,4 @@
-"""What people said of a rollout, as its page shows it. Their texts are as untrusted as a model's."""
+"""The judgements of a rollout for its page. Their texts are untrusted, like a model's."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ MOST_SAID = 100  # judgements of one rollout on its page
 
 def judgement_part(source: ViewedFile, entry: Entry) -> Json:
     """The judgements of a rollout; `earlier` ones are of a rollout that had its key before."""
-    said, earlier = judgements_of(source, entry)
-    shown = {"said": list(map(_shown, said[:MOST_SAID])), "earlier": list(map(_shown, earlier[:MOST_SAID]))}
-    return shown | {"more": len(said) + len(earlier) - sum(map(len, shown.values()))}
+    current, earlier = judgements_of(source, entry)
+    shown = {"said": list(map(_shown, current[:MOST_SAID])), "earlier": list(map(_shown, earlier[:MOST_SAID]))}
+    return shown | {"more": len(current) + len(earlier) - sum(map(len, shown.values()))}
 
 
 def judgements_of(source: ViewedFile, entry: Entry) -> tuple[list[Judgement], list[Judgement]]:
     """The judgements of this rollout, and those of one that had its key before; the latest first."""
     finished = entry.numbers.get("finished_at")
-    every = source.judgements.of(entry.key)
-    return [each for each in every if each.is_of(finished)], [each for each in every if not each.is_of(finished)]
+    judgements = source.judgements.of(entry.key)
+    return [each for each in judgements if each.is_of(finished)], [
+        each for each in judgements if not each.is_of(finished)
+    ]
 
 
 def _shown(judgement: Judgement) -> Json:

@@ -1,7 +1,7 @@
 """The chart kit of all pages: bars, curves with bands, and means with their interval; `plots.html` draws them.
 
-A mark can have the filter of its rollouts, so a chart is also a way to them, with a table behind it for the keyboard.
-Places from left to right are percentages, so that a chart stretches with its page; from top to bottom they are pixels.
+A mark can link to the list of its rollouts; a table with the same links is for the keyboard. Horizontal places are
+percentages, so that a chart stretches with its page; vertical places are pixels.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ Points = Sequence[tuple[float, float]]
 
 TIME = "time"  # the first heading of the table of a chart over time
 HEIGHT = 132  # pixels from the lowest value to the highest
-_BAR = 0.86  # of the room that a bar has; a few bars are narrower
+_BAR = 0.86  # width of a bar as a share of its column; a few bars are narrower
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A bar or a point: what it says, how high it is, and where its rollouts are listed."""
+    """A bar or a point: its title, its height, and the list of its rollouts."""
 
     title: str
     height: float
     href: str | None = None
-    cells: tuple[str, ...] = ()  # its line of the table behind the chart
+    cells: tuple[str, ...] = ()  # its line in the table for the keyboard
     low: float | None = None  # of the band
     high: float | None = None
-    gap: bool = False  # whether something was left out before it
+    gap: bool = False  # whether values are missing before it
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The numbers at the bottom and at the top, and how they are written."""
+    """The numbers at the bottom and at the top, and their format."""
 
     low: float
     high: float
@@ -49,16 +49,16 @@ class Scale:
 
     @property
     def ticks(self) -> list[str]:
-        """From the top down."""
+        """The labels of the axis, from the top down."""
         middle = (self.low + self.high) / 2
         return [self.shown(self.high), self.shown(middle), self.shown(self.low)]
 
 
 def scale_of(values: Sequence[float | None], shown: Callable[[float], str], *, whole: bool = False) -> Scale:
-    """From 0 to the highest; with `whole`, at least to 1, as rewards and rates are seen."""
+    """A scale from 0 to the highest value; with `whole`, at least to 1, for rewards and rates."""
     known = [value for value in values if value is not None and isfinite(value)]
     low, high = min([0.0, *known]), max([1.0 if whole else 0.0, *known])
-    if not whole and low == 0 and high % 2 == 1 and high < 10:  # a few: the middle is a whole number too
+    if not whole and low == 0 and high % 2 == 1 and high < 10:  # for small counts, the middle is a whole number too
         high += 1
     return Scale(low, high if high > low else low + 1.0, shown)
 
@@ -77,7 +77,7 @@ def bars(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Seque
 
 
 def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequence[str], scale: Scale) -> Json | None:
-    """A line through the marks, with the band between `low` and `high`; it stops where something was left out."""
+    """A line through the marks, with the band between `low` and `high`; it is interrupted at gaps."""
     if not marks:
         return None
     strokes: list[list[tuple[float, Mark]]] = []
@@ -108,10 +108,10 @@ def curve(marks: Sequence[Mark], *, label: str, head: Sequence[str], below: Sequ
 def chart(
     kind: str, label: str, scale: Scale, below: Sequence[str], head: Sequence[str] = (), marks: Sequence[Mark] = ()
 ) -> Json:
-    """A chart without anything drawn yet. `below` are the words under its columns, or of two ends in time."""
+    """An empty chart. `below` are the labels under its columns, or of the two ends of the time axis."""
     room = 100 / max(len(marks), 1)
     linked = any(mark.href for mark in marks)
-    # The whole height of a mark is its link, so that a low one can be hit too.
+    # A link covers the whole height, so that a low mark can be clicked too.
     hits = [{"x": place * room, "width": room, "mark": mark} for place, mark in enumerate(marks) if linked]
     table = {"head": list(head), "marks": list(marks) if linked else [], "hits": hits}
     frame = {"ticks": scale.ticks, "below": list(below), "over_time": len(below) == 2 != len(marks)}
@@ -143,13 +143,13 @@ def dot(
     shape: str = "circle",
     title: str = "",
 ) -> Json:
-    """A point, with a line as far as it may be off."""
+    """A point with an error bar."""
     ends = reach and (scale.y(reach[1]), scale.y(reach[0]))
     return {"x": x, "y": scale.y(value), "reach": ends, "style": style, "shape": shape, "title": title}
 
 
 def whisker(mean: float | None, low: float | None, high: float | None, scale: Scale) -> Json | None:
-    """A mean and its interval along a line, as percentages."""
+    """A mean and its interval as places on a horizontal line, in percent."""
     if mean is None:
         return None
     wide = scale.high - scale.low

@@ -1,5 +1,5 @@
-"""The template environment of all pages: everything is escaped, a missing name is an error, and numbers and times are
-formatted in one way.
+"""The template environment of all pages: values are escaped, a missing name is an error, and numbers and times have one
+format.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def environment() -> Environment:
 
 
 def page(template: str, **values: Any) -> str:
-    """A page as text. `visible` has replaced what UTF-8 cannot encode."""
+    """A page as text. `visible` replaced the characters that UTF-8 cannot encode."""
     return environment().get_template(template).render(**values)
 
 
@@ -82,7 +82,7 @@ def many(amount: float, noun: str) -> str:
 
 
 def number(value: Any) -> str:
-    """A number with as many digits as matter."""
+    """A number with the digits that matter."""
     if _unknown(value):
         return NONE
     if value == int(value) and abs(value) < 1e15:
@@ -118,7 +118,7 @@ def moment(value: Any) -> Markup:
 
 
 def day(value: Any) -> Markup:
-    """A time since 1970 as a date and the minute, in UTC, in as few characters as a table has room for."""
+    """A time since 1970 as a date and the minute, in UTC, short for a table."""
     if _unknown(value) or not 0 < value < 253402300800:
         return Markup(NONE)
     at = datetime.fromtimestamp(value, UTC)
@@ -126,7 +126,7 @@ def day(value: Any) -> Markup:
 
 
 def reward_kind(value: Any) -> str:
-    """How a reward is coloured: good, bad, or in between."""
+    """The class for the colour of a reward: good, bad, or partly."""
     if _unknown(value):
         return "unknown"
     return "good" if value >= 1 else "bad" if value <= 0 else "partly"

@@ -1,7 +1,7 @@
-"""Text from a model on a page: it is untrusted, so it is escaped, bounded, and what cannot be seen is made visible.
+"""Text from a model on a page. It is untrusted, so it is escaped and bounded, and invisible characters are shown.
 
-A control, bidirectional or zero-width character is shown by its code in a small frame and never sent as itself. So no
-text can reorder, hide or end what stands around it.
+A control, bidirectional or zero-width character is shown by its code in a small frame and never sent itself. So a text
+cannot reorder, hide or end the text around it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 from velodrome.timing.invisible import INVISIBLE
 
-FOLD_OVER = 6_000  # characters; a text that is longer is folded
-HEAD, TAIL = 4_000, 1_000  # what is left of it then
-MOST_SHOWN = 4_000_000  # of one text that is shown in full
-_MOST_MARKS = 5_000  # of one text; beyond that a code stands without its frame
+FOLD_OVER = 6_000  # characters; a longer text is folded
+HEAD, TAIL = 4_000, 1_000  # characters of a folded text at its start and its end
+MOST_SHOWN = 4_000_000  # characters of one text in full
+_MOST_MARKS = 5_000  # of one text; further codes have no frame
 
 _NAMES = {"\x1b": "escape", "\x00": "null", "\r": "carriage return", "\x7f": "delete", "\x08": "backspace"}
 _MOST_IN_A_ROW = 8
@@ -29,7 +29,7 @@ _NOTHING = Markup("")
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A text as a page shows it: its beginning, how many characters are left out, and its end."""
+    """A text for a page: its start, the number of characters left out, and its end."""
 
     head: Markup
     hidden: int = 0
@@ -38,7 +38,7 @@ class Folded:
 
 
 def visible(text: str) -> Markup:
-    """The whole text, harmless: escaped, and every odd character by its code."""
+    """The whole text, escaped, with codes for invisible characters."""
     marks = 0
 
     def shown(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def visible(text: str) -> Markup:
 
 
 def folded(text: str, *, whole: bool = False, over: int = FOLD_OVER, head: int = HEAD, tail: int = TAIL) -> Folded:
-    """The text, with its middle left out if it is long and not wanted `whole`."""
+    """The text, without its middle if it is long and not `whole`."""
     if whole:
         over, head, tail = MOST_SHOWN, MOST_SHOWN - tail, tail
     if len(text) <= over:
@@ -65,7 +65,7 @@ def folded(text: str, *, whole: bool = False, over: int = FOLD_OVER, head: int =
 
 
 def plain_line(text: str, longest: int = 200) -> Markup:
-    """The text on one line and bounded, for a table cell or a title that is looked at."""
+    """The text on one line and bounded, for a table cell or a heading."""
     cut = text[: longest * 2]
     line = " ".join(cut.split())
     more = len(line) > longest or len(text) > longest * 2
@@ -73,7 +73,7 @@ def plain_line(text: str, longest: int = 200) -> Markup:
 
 
 def attribute(text: str, longest: int = 200) -> str:
-    """The text for a document's title or a label, where no frame can stand: codes without one, on one line."""
+    """The text on one line for a title or a label: codes have no frames there."""
     line = " ".join(text[: longest * 2].split())[:longest]
     return INVISIBLE.sub(lambda match: "".join(map(_code, match.group()[:_MOST_IN_A_ROW])), line)
 
@@ -89,7 +89,7 @@ def _code(character: str) -> str:
 
 
 def scrolling(label: str, text: str | None = None, element: str = "div", kind: str = "scroll") -> str:
-    """The opening tag of a region that scrolls; a keyboard reaches it if it may be wider than a small screen."""
+    """The opening tag of a scrolling region. It has keyboard focus if it may be wider than a small screen."""
     wide = text is None or not text.isascii() or any(len(line.expandtabs()) > _NARROW for line in text.split("\n"))
     reach = f' tabindex="0" role="group" aria-label="{escape(label)}"' if wide else ""
     return f'<{element} class="{kind}"{reach}>'

@@ -1,6 +1,6 @@
-"""The strip above a conversation: what was asked, what was expected, how the answer ends, and what it earned.
+"""The strip above a conversation: the question, the expected answer, the end of the answer, and its scores.
 
-Of a failure its reason comes first, in full.
+For a failure, the reason comes first, in full.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def expected_answer(row: Json) -> Folded | None:
 
 
 def expected_name(row: Json) -> str | None:
-    """The field that says what was expected."""
+    """The name of the field with the expected answer."""
     return next((name for name in ANSWER_KEYS if row.get(name) is not None), None)
 
 
 def scored_names(row: Json, meta: Json) -> list[str]:
-    """The fields that the verifier gave."""
+    """The fields from the verifier."""
     names = meta.get("scored")
     return [name for name in (names if isinstance(names, list) else ()) if isinstance(name, str) and name in row]
 
 
 def _asked(messages: Sequence[ShownMessage]) -> int | None:
-    """The place of the last user message of the prompt, or of the first that an environment said."""
+    """The place of the last user message in the prompt, or else of the first one from the environment."""
     users = [place for place, each in enumerate(messages) if each.role == "user"]
     prompt = [place for place in users if messages[place].in_prompt]
     return prompt[-1] if prompt else next(iter(users), None)
@@ -93,7 +93,7 @@ def _drawn(text: str) -> Markup:
 
 
 def _parts(row: Json) -> list[tuple[Markup, Markup]]:
-    """What the reward is made of: the numbers and short words that the verifier gave beside it."""
+    """The parts of the score: the numbers and short texts from the verifier beside the reward."""
     meta = row.get("meta")
     parts: list[tuple[Markup, Markup]] = []
     for name in scored_names(row, meta if isinstance(meta, dict) else {}):

@@ -1,6 +1,6 @@
-"""The messages of a rollout for its page: numbered, drawn and raw, long ones folded; and the outline over all.
+"""The messages of a rollout for its page: numbered, drawn and raw, long ones folded; and the outline of all.
 
-Every text is bounded; one that was cut is sent in full on request. What is drawn was made by `viewer/content/`.
+Every text is bounded; a cut text is sent in full on request. `viewer/content/` draws the texts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Json = dict[str, Any]
 Draw = Callable[[str], Markup | None]
 
 PER_PAGE = 100  # messages
-_ROOM = 1_500_000  # characters of text on a page; of one with more, long texts are cut earlier
-_LONGEST = 60_000  # characters of one text, while there is room
+_ROOM = 1_500_000  # characters of text on a page; above this, long texts are cut earlier
+_LONGEST = 60_000  # characters of one text on a smaller page
 _MOST_DRAWN = 250_000  # characters on a page; the rest is drawn on request
 _MOST_PICTURES = 8_000_000  # bytes on a page
 _FOLDED_LINES, _FOLDED_CHARACTERS = 14, 1_200  # of a result, an argument, a thought, a system prompt
@@ -41,7 +41,7 @@ _LANGUAGES = {
 
 @dataclass(slots=True)
 class TalkView:
-    """How a conversation is looked at. `href` makes an address of this page; `prefix` tells conversations apart."""
+    """The view of a conversation. `href` makes addresses of this page; `prefix` begins the ids of its messages."""
 
     href: Callable[..., str | None]
     whole: bool = False
@@ -56,7 +56,7 @@ class TalkView:
 
 
 def page_of(messages: Sequence[ShownMessage], view: TalkView) -> range:
-    """The places of the messages that are on the page: all of a short conversation, else a hundred of them."""
+    """The places of the messages on the page: all of a short conversation, else up to a hundred."""
     if view.whole or len(messages) <= PER_PAGE:
         return range(len(messages))
     start = (min(max(view.at, 1), len(messages)) - 1) // PER_PAGE * PER_PAGE
@@ -71,15 +71,15 @@ def shown_talk(messages: Sequence[ShownMessage], places: range, view: TalkView) 
 
 
 def outline(messages: Sequence[ShownMessage], places: range, view: TalkView) -> list[Json]:
-    """A line for every message of the whole conversation. `hits`: how often it has what is to be found."""
+    """A line for every message of the conversation. `hits`: how often the search text occurs in it."""
     lines = []
     for number, message in enumerate(messages, 1):
-        here = number - 1 in places
+        is_on_page = number - 1 in places
         words = message.text or "; ".join(argument.text for call in message.calls for argument in call.arguments)
         lines.append(
             {
                 "number": number,
-                "href": f"#{view.prefix}{number}" if here else view.href(at=str(number)),
+                "href": f"#{view.prefix}{number}" if is_on_page else view.href(at=str(number)),
                 "role": "call" if message.calls else message.role,
                 "title": plain_line(_title(message), 40),
                 "words": plain_line(words, 60),
@@ -92,7 +92,7 @@ def outline(messages: Sequence[ShownMessage], places: range, view: TalkView) -> 
 
 
 def hits(message: ShownMessage, find: str) -> int:
-    """How often a message has a text; case is ignored."""
+    """How often a text occurs in a message, ignoring case."""
     return sum(text.lower().count(find.lower()) for text in texts_of(message)) if find else 0
 
 
@@ -109,8 +109,8 @@ def texts_of(message: ShownMessage) -> Iterator[str]:
 def _title(message: ShownMessage) -> str:
     if message.calls:
         return ", ".join(dict.fromkeys(call.name for call in message.calls))
-    own = message.role == "tool" and message.name
-    return own or _LABELS.get(message.role, message.role.capitalize())
+    tool_name = message.role == "tool" and message.name
+    return tool_name or _LABELS.get(message.role, message.role.capitalize())
 
 
 def _shown(number: int, message: ShownMessage, view: TalkView) -> Json:
@@ -156,7 +156,7 @@ def _shown_call(name: str, call: Call, view: TalkView) -> Json:
 
 
 def _drawing(call: Call, argument: Argument) -> Draw:
-    """How an argument is drawn: as the code that its name says it is, or as any result is."""
+    """The function that draws an argument: as code if its name suggests a language, else like a result."""
     language = _LANGUAGES.get(argument.name.lower())
     if language and "\n" in argument.text:
         return lambda text: code(text, language)
@@ -172,13 +172,13 @@ def _body(
     *,
     foldable: bool = True,
 ) -> Json:
-    """One text for the template; `view.show` names the one to show in full."""
-    wanted = view.whole or view.show == part or bool(view.find and view.find.lower() in text.lower())
-    shown = folded(text, whole=wanted, over=view.longest)
+    """One text for the template. `view.show` is the id of the text to show in full."""
+    is_whole = view.whole or view.show == part or bool(view.find and view.find.lower() in text.lower())
+    shown = folded(text, whole=is_whole, over=view.longest)
     drawn, undrawn = None, None
     if not (view.raw or shown.hidden):
         view.drawable -= len(text)
-        if wanted or view.drawable >= 0 or len(text) < _ALWAYS_DRAWN:
+        if is_whole or view.drawable >= 0 or len(text) < _ALWAYS_DRAWN:
             drawn = draw(text)
         else:
             undrawn = view.href(show=part)
@@ -192,13 +192,13 @@ def _body(
         "fold": fold,
         "open": view.show == part,
         "code": True,
-        "attached": [_pictured(each, view) for each in attached],
+        "attached": [_with_picture_limit(each, view) for each in attached],
         "is_empty": not text and bool(attached),
     }
 
 
 def _fold(text: str) -> Json | None:
-    """What is seen of a long text while it is folded, and how much more there is."""
+    """The preview of a long text while it is folded, and the size of the rest."""
     lines = text.count("\n") + 1
     if lines <= _FOLDED_LINES and len(text) <= _FOLDED_CHARACTERS:
         return None
@@ -208,8 +208,8 @@ def _fold(text: str) -> Json | None:
     return {"preview": visible(preview), "more": f"+ {many(hidden, 'line')}, {amount}" if hidden else f"+ {amount}"}
 
 
-def _pictured(attached: Attachment, view: TalkView) -> Attachment:
-    """An attachment, without its picture once a page has enough of them."""
+def _with_picture_limit(attached: Attachment, view: TalkView) -> Attachment:
+    """The attachment, without its picture if the page has too many."""
     if attached.src is None:
         return attached
     view.pictures -= len(attached.src)

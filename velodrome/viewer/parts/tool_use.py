@@ -1,4 +1,4 @@
-"""Which tools the rollouts of a file called: how often, how often in vain, and the rewards of rollouts that did."""
+"""The tools that the rollouts of a file called: calls, failed results, and the rewards of these rollouts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ToolTally:
                 tool.failed += is_tool_error(result)
 
     def report(self) -> list[Json]:
-        """The most called first."""
+        """The numbers of each tool, the most called first."""
         order = sorted(self._tools.items(), key=lambda each: (-each[1].calls, each[0]))
         return [
             {

@@ -1,7 +1,7 @@
-"""The spans of one rollout as a waterfall: a lane for each kind of time, all spans in it, side by side if they overlap.
+"""The spans of one rollout as a waterfall: a lane for each kind of time, with rows for spans that overlap.
 
-The tree is untrusted: what is not a span is skipped. Places are percentages, so that the picture stretches and zooms
-while its text keeps its size. Of thousands of spans the longest are drawn, and the picture says so.
+The tree is untrusted: anything but a span is skipped. Places are percentages, so that the picture stretches and zooms
+while its text keeps its size. Of thousands of spans the longest are drawn, with a note.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ZOOMS = (1, 4, 16)
 MOST_SPANS = 20_000
 MOST_DRAWN = 1_500
 MOST_ROWS = 16  # of one lane
-_NAMED = 7.0  # percent: a bar from here on has its name in it
+_NAMED = 7.0  # percent: a wider bar shows its name
 _ROW, _LANE_GAP, _TOP = 17, 7, 18  # pixels
 _DEEPEST = 12
 _LATEST_US = 1e15
@@ -33,7 +33,7 @@ _PARTS = {"model": "model", "tools": "tools", "verify": "verify", "judge": "veri
 
 @dataclass(frozen=True, slots=True)
 class ShownSpan:
-    """One span. `inside` are the names of the spans around it."""
+    """One span. `inside` are the names of its parents."""
 
     name: str
     start_ms: float
@@ -47,7 +47,7 @@ class ShownSpan:
 
 
 def kind(part: str) -> str:
-    """Which lane and colour a part of the time has."""
+    """The kind of a part of the time: its lane and its colour."""
     family = {"tool": "tools", "limit": "wait", "endpoint": "model"}.get(part.partition(":")[0])
     return family or _PARTS.get(part, "other")
 
@@ -60,7 +60,7 @@ def read_spans(tree: Any) -> list[ShownSpan]:
 def draw(
     spans: Sequence[ShownSpan], total_s: Any, *, label: str, hrefs: Mapping[int, str] | None = None
 ) -> Json | None:
-    """The picture, or None if there are no spans to draw. `hrefs` is where a click on a span leads, by its place."""
+    """The picture, or None if there are no spans to draw. `hrefs` are the links of spans, by their place."""
     if not spans:
         return None
     total_ms = total_s * 1000 if isinstance(total_s, int | float) and abs(total_s) < _LATEST_US else 0.0
@@ -68,19 +68,19 @@ def draw(
     longest = {*sorted(range(len(spans)), key=lambda at: -spans[at].length_ms)[:MOST_DRAWN]}
     lanes, y, drawn = [], _TOP, 0
     for name in KINDS:
-        own = [place for place, span in enumerate(spans) if kind(span.name) == name]
-        if not own:
+        lane = [place for place, span in enumerate(spans) if kind(span.name) == name]
+        if not lane:
             continue
-        rows = _stacked(spans, [place for place in own if place in longest])[:MOST_ROWS]
+        rows = _stacked(spans, [place for place in lane if place in longest])[:MOST_ROWS]
         drawn += sum(map(len, rows))
         places = [(place, y + at * _ROW) for at, row in enumerate(rows) for place in row]
         bars = [_bar(spans[place], top, 100 / total_ms, (hrefs or {}).get(place)) for place, top in places]
         waits = (span for span in spans if kind(span.name) == "wait" != name and name in map(kind, span.inside))
-        took = duration(max(_union(spans[place] for place in own) - _union(waits), 0.0))  # as `meta.timing` counts it
+        took = duration(max(_union(spans[place] for place in lane) - _union(waits), 0.0))  # as in `meta.timing`
         lanes.append({"kind": name, "label": LABELS.get(name, name), "took": took, "y": y, "bars": bars})
         y += max(len(rows), 1) * _ROW + _LANE_GAP
     shares = ", ".join(f"{lane['label']} {lane['took']}" for lane in lanes)
-    left = len(spans) - drawn
+    undrawn = len(spans) - drawn
     return {
         "label": f"{label}: {shares} of {duration(total_ms)}",
         "lanes": lanes,
@@ -88,15 +88,15 @@ def draw(
         "ticks": _ticks(total_ms),
         "zooms": ZOOMS,
         "linked": bool(hrefs),
-        "note": f"{left:,} of {len(spans):,} spans are not drawn; they are among the shortest" if left else "",
+        "note": f"{undrawn:,} of {len(spans):,} spans are not drawn; they are among the shortest" if undrawn else "",
     }
 
 
 def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dict[int, tuple[int, int]]:
-    """Which message each span made: its place among the messages, and the place of the call in it (0: the message).
+    """The message of each span: its place among the messages, and the place of the call in it (0: the message).
 
-    The n-th model call made the n-th turn, and the n-th call of a tool is its n-th span. Where the numbers do not
-    agree, nothing is guessed.
+    The n-th model call is the n-th turn, and the n-th call of a tool is its n-th span. If the counts differ, these
+    spans have no message.
     """
     result: dict[int, tuple[int, int]] = {}
     turns: dict[int, tuple[int, int]] = {}
@@ -110,11 +110,11 @@ def targets(spans: Sequence[ShownSpan], messages: Sequence[ShownMessage]) -> dic
     for at in sorted(range(len(spans)), key=lambda at: spans[at].start_ms):
         if not {"verify", "judge", spans[at].name} & {*spans[at].inside}:
             places.setdefault(spans[at].name, []).append(at)
-    if len(places.get("model", ())) - len(turns) in (0, 1):  # the last call of a failed attempt made nothing
+    if len(places.get("model", ())) - len(turns) in (0, 1):  # the last call of a failed attempt has no turn
         result |= zip(places.get("model", ()), turns.values(), strict=False)
-    for name, made in calls.items():
-        if len(places.get(name, ())) == len(made):
-            result |= zip(places[name], made, strict=True)
+    for name, tool_calls in calls.items():
+        if len(places.get(name, ())) == len(tool_calls):
+            result |= zip(places[name], tool_calls, strict=True)
     return result
 
 
@@ -134,10 +134,10 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < _LATEST_US
 
 
-def _stacked(spans: Sequence[ShownSpan], own: list[int]) -> list[list[int]]:
-    """The spans of a lane in rows in which none overlap; of two that do, the longer is above."""
+def _stacked(spans: Sequence[ShownSpan], lane: list[int]) -> list[list[int]]:
+    """The spans of a lane in rows without overlaps. Of two overlapping spans, the longer is above."""
     rows: list[list[int]] = []
-    for place in sorted(own, key=lambda each: (spans[each].start_ms, -spans[each].length_ms)):
+    for place in sorted(lane, key=lambda each: (spans[each].start_ms, -spans[each].length_ms)):
         row = next((row for row in rows if spans[row[-1]].end_ms <= spans[place].start_ms), None)
         if row is None:
             rows.append([place])
@@ -156,7 +156,7 @@ def _bar(span: ShownSpan, y: int, scale: float, href: str | None) -> Json:
 
 
 def _union(spans: Iterator[ShownSpan]) -> float:
-    """How long at least one of them ran."""
+    """The time in which at least one of the spans ran."""
     total = end = 0.0
     for span in sorted(spans, key=lambda span: span.start_ms):
         total += max(span.end_ms - max(span.start_ms, end), 0.0)
@@ -165,7 +165,7 @@ def _union(spans: Iterator[ShownSpan]) -> float:
 
 
 def _ticks(total_ms: float) -> list[Json]:
-    """Times along the axis; each has the zoom from which it is shown. At the last, every second has its time."""
+    """Times along the axis, each with the smallest zoom that shows it. At the largest, every second one is shown."""
     finest = 4 * ZOOMS[-1]
     levels = [next(zoom for zoom in ZOOMS if at % (finest // (4 * zoom)) == 0) for at in range(finest + 1)]
     return [

@@ -1,4 +1,4 @@
-"""`velo judgements`: what people said of rollouts in the viewer, and how far they agree."""
+"""`velo judgements`: the judgements of rollouts made in the viewer, and how far people agree."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print them."""
+    """Print the judgements."""
     flags = read_flags(JudgementsFlags, argv, "velo judgements")
-    said = judgements(flags.file, flags.where)
+    result = judgements(flags.file, flags.where)
     if flags.csv:
-        _print_csv(said)
+        _print_csv(result)
         return 0
-    alike = agreements(said)
-    value = {"judgements": list(map(asdict, said)), "agreement": list(map(asdict, alike))}
-    print_result(value, lambda: _drawn(said, alike), as_json=flags.as_json)
+    agreement = agreements(result)
+    value = {"judgements": list(map(asdict, result)), "agreement": list(map(asdict, agreement))}
+    print_result(value, lambda: _text(result, agreement), as_json=flags.as_json)
     return 0
 
 
-def _print_csv(said: Sequence[Judgement]) -> None:
+def _print_csv(rows: Sequence[Judgement]) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow(("key", "by", "at", "rating", "tags", "note"))
-    for each in said:
+    for each in rows:
         writer.writerow((each.key, each.by, each.at, each.rating, " ".join(each.tags), each.note))
 
 
-def _drawn(said: Sequence[Judgement], alike: Sequence[Agreement]) -> str:
-    if not said:
+def _text(rows: Sequence[Judgement], agreement: Sequence[Agreement]) -> str:
+    if not rows:
         return "no judgements yet; make some in velo view"
     lines = []
-    for each in said:
+    for each in rows:
         rating = "" if each.rating is None else "★" * each.rating + "☆" * (5 - each.rating)
         parts = (each.by, rating, *(f"#{tag}" for tag in each.tags), " ".join(each.note.split()))
         lines.append((each.key, "  ".join(escaped(part) for part in parts if part)))
     text = pairs(lines)
-    for each_ in alike:
+    for each_ in agreement:
         people = " and ".join(map(escaped, each_.people))
         text += (
             f"\n\n{people} both rated {each_.both}: {each_.same} alike, {each_.mean_difference:.2g} apart on average"

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def page_path(name: str, rollouts: Path) -> Path:
-    """Where the page goes. What is there already and is no page of ours is left alone."""
+    """The path of the page. Any other existing file there is an error."""
     path = Path(name).expanduser() if name else beside(rollouts, "profile.html")
     if not path.parent.is_dir():
         raise InputError(f"{path}: no such folder {path.parent}")
@@ -23,14 +23,14 @@ def page_path(name: str, rollouts: Path) -> Path:
         if not path.is_file():
             raise InputError(f"{path}: not a regular file; give --html a file")
         with path.open("rb") as stream:
-            ours = MARK.encode() in stream.read(200)
-        if not ours:
+            is_profile_page = MARK.encode() in stream.read(200)
+        if not is_profile_page:
             raise InputError(f"{path}: not a page of velo profile, so it is left alone; give --html another name")
     return path
 
 
 def write_page(profile: Json, path: Path, title: str) -> None:
-    """The profile as a page, whole or not at all."""
+    """Write the page of a profile, whole or not at all."""
     try:
         write_whole(path, profile_page(profile, title=title).encode())
     except StorageError as error:

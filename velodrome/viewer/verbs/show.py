@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(problem)
     refuse_other_file(file, failures=True)
     draw = _line_of if flags.list else _transcript
-    shown, lines = True, 1  # if the pager is left early
+    shown, lines = True, 1  # the values if the pager is left early
     if flags.where:
         with _pager() as out:
             for number, line in _matching(file, flags.where):
@@ -73,9 +73,9 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if flags.all or flags.list:
         with _pager() as out:
-            shown, lines = _show(file, lambda place, key: True, draw, out, lost=True)
+            shown, lines = _show(file, lambda place, key: True, draw, out, report_lost=True)
     else:
-        shown, lines = _show(file, lambda place, key: which in (str(place), key), draw, sys.stdout, one=True)
+        shown, lines = _show(file, lambda place, key: which in (str(place), key), draw, sys.stdout, only_first=True)
         if not shown:
             shown, _ = _show(file, lambda place, key: key.rpartition("/")[0] == which, draw, sys.stdout)
     if not lines:
@@ -107,7 +107,7 @@ def _pager() -> Iterator[IO[str]]:
 
 
 def _matching(file: Path, where: str) -> Iterator[tuple[int, bytes]]:
-    """The rollouts and failures that match a filter, by the index of the file."""
+    """The rollouts and failures that match a filter, from the index of the file."""
     from velodrome.index import FAILED, Index, Query
     from velodrome.index.check_field import file_checks
 
@@ -120,27 +120,27 @@ def _matching(file: Path, where: str) -> Iterator[tuple[int, bytes]]:
 
 def _show(
     file: Path,
-    wanted: Callable[[int, str], bool],
+    selected: Callable[[int, str], bool],
     draw: Callable[[bytes], str],
     out: IO[str],
     *,
-    one: bool = False,
-    lost: bool = False,
+    only_first: bool = False,
+    report_lost: bool = False,
 ) -> tuple[bool, int]:
-    """Print the wanted rollouts, or only the first. Returns whether there was one, and how many lines were read."""
+    """Print the selected rollouts, or only the first. Returns whether there was one, and the number of lines read."""
 
     def report(line: LostLine) -> None:
-        if lost:
+        if report_lost:
             what = "not whole" if line.torn else line.reason
             print(f"{file}:{line.number}: {what}; it is not shown", file=sys.stderr)
 
     shown, place = False, 0
     for place, (number, line) in enumerate(read_lines(file, lost=report), 1):
-        if not wanted(place, key_in(line) or _failed_key(line)):
+        if not selected(place, key_in(line) or _failed_key(line)):
             continue
         shown = True
-        _print(file, number, line, draw, out, strict=one)
-        if one:
+        _print(file, number, line, draw, out, strict=only_first)
+        if only_first:
             break
     return shown, place
 
@@ -159,13 +159,13 @@ def _print(
 
 
 def _line_of(line: bytes) -> str:
-    """A rollout on one line: its key, its reward and how long it took, the end of its answer or why it failed."""
+    """A rollout on one line: key, reward, duration, and the end of its answer or its error."""
     facts = _facts(line)
     reward = "failed" if facts.failed else "-" if facts.reward is None else f"{facts.reward:g}"
-    took = "" if facts.total_s is None else duration(facts.total_s * 1000)
-    said = " ".join((facts.error if facts.failed else facts.answer[-_ANSWER:]).split())
+    length = "" if facts.total_s is None else duration(facts.total_s * 1000)
+    text = " ".join((facts.error if facts.failed else facts.answer[-_ANSWER:]).split())
     key = clean(facts.key or "?", longest=_KEY)
-    return f"{key:<{_KEY}} {reward:>6} {took:>8}  {clean(said, longest=_ANSWER)}"
+    return f"{key:<{_KEY}} {reward:>6} {length:>8}  {clean(text, longest=_ANSWER)}"
 
 
 def _transcript(line: bytes) -> str:
@@ -182,9 +182,9 @@ def _facts(line: bytes) -> RowFacts:
         raise InputError("not a rollout: the line is not a JSON object")
     if is_foreign(row):
         raise InputError(FOREIGN)
-    wrong = [name for name in mended(row, failed="boundary" in row)[1] if name != "reward"]
-    if wrong:
-        names = ", ".join(wrong)
+    wrong_fields = [name for name in mended(row, failed="boundary" in row)[1] if name != "reward"]
+    if wrong_fields:
+        names = ", ".join(wrong_fields)
         raise InputError(f"not a rollout: {names} of a wrong type (docs/rollouts.md names every field)")
     return RowFacts(row, failed="boundary" in row)
 

@@ -1,4 +1,4 @@
-"""`velo view` = `ng_viewer`: look at rollouts in a browser, or as files to hand on."""
+"""`velo view` = `ng_viewer`: look at rollouts in a browser, or as a static copy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _translated(argv: Sequence[str]) -> list[str]:
-    """The settings of `ng_viewer` under the names they have here."""
+    """The settings of `ng_viewer` as flags of `velo view`."""
     words = []
     for word in argv:
         name, equals, value = word.lstrip("+").partition("=")
@@ -107,8 +107,8 @@ def _export(files: list[Path], folder: Path, where: str, limit: int | None) -> i
     if len(files) != 1:
         raise InputError("--export copies one file: give one, as in velo view rollouts.jsonl --export copy")
     with opened(files[0]) as source:
-        done = write_copy(source, folder, where=where, limit=limit or DEFAULT_LIMIT)
-    more = "; more of them match: --limit takes more" if done.more else ""
-    rollouts = f"{done.rollouts:,} rollout{'' if done.rollouts == 1 else 's'}"
-    say(f"{folder / 'index.html'}: {rollouts} on {done.pages:,} pages{more}")
+        copy = write_copy(source, folder, where=where, limit=limit or DEFAULT_LIMIT)
+    more = "; more of them match: --limit takes more" if copy.more else ""
+    rollouts = f"{copy.rollouts:,} rollout{'' if copy.rollouts == 1 else 's'}"
+    say(f"{folder / 'index.html'}: {rollouts} on {copy.pages:,} pages{more}")
     return 0
