@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.resources_servers.playing import says, score
-from velodrome.resources_servers.answers import last_number, same, value_of
+from velodrome.resources_servers.answers import last_number, same_number, value_of
 from velodrome.resources_servers.calculator.app import Calculator
 from velodrome.resources_servers.calculator.arithmetic import FUNCTIONS
 
@@ -106,12 +106,12 @@ def test_a_runaway_answer_is_read_at_its_end():
 def test_whole_numbers_must_be_equal_and_others_nearly():
     third = Fraction("0.3333333")
     assert [
-        same(Fraction(10**20), Fraction(10**20 + 1)),
-        same(third, Fraction(1, 3)),
-        same(Fraction("0.333"), Fraction(1, 3)),
-        same(Fraction(0), Fraction(0)),
-        same(Fraction("1346270.1"), Fraction(1346269)),
-        same(Fraction("1346268.9999999"), Fraction(1346269)),
+        same_number(Fraction(10**20), Fraction(10**20 + 1)),
+        same_number(third, Fraction(1, 3)),
+        same_number(Fraction("0.333"), Fraction(1, 3)),
+        same_number(Fraction(0), Fraction(0)),
+        same_number(Fraction("1346270.1"), Fraction(1346269)),
+        same_number(Fraction("1346268.9999999"), Fraction(1346269)),
     ] == [False, True, False, True, False, True]
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from velodrome.errors import InputError
 from velodrome.resources_servers.environment import Environment, tool
-from velodrome.resources_servers.schema import described, make_tool
+from velodrome.resources_servers.schema import docstring_parts, make_tool
 
 
 class Unit(enum.Enum):
@@ -152,7 +152,7 @@ def test_what_cannot_be_offered_is_named_in_one_line(name: str, why: str):
     ids=["plain", "google"],
 )
 def test_a_docstring_describes_the_parameters(text: str):
-    assert described(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
+    assert docstring_parts(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
 
 
 def verify(self: Any, task: Any, response: Any) -> Any: ...

@@ -1,7 +1,7 @@
-r"""The end of an answer: its last number or line, or the result that it states in `\boxed{…}` or after "Answer:".
+r"""Extract the result of an answer: its last number or line, or the text in `\boxed{…}` or after "Answer:".
 
-The rule: an answer is read the same way whatever is expected, so that naming many candidates never helps. Every step is
-linear in the length of the text, of which only the end is read.
+The rule: extraction does not depend on the expected answer, so listing many candidates never helps. Only the end of the
+text is read, and every step is linear in its length.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from velodrome.errors import TaskError
 
-TAIL = 20_000  # an answer is at the end; what a runaway model wrote before it is not read
+TAIL = 20_000  # an answer is at the end; the output of a runaway model before it is not read
 MAX_DIGITS = 400
 TOLERANCE = Fraction(1, 1_000_000)
-NOT_ROUNDED = Fraction(1, 1000)  # so far may an answer be from a whole number, whatever its size
+NOT_ROUNDED = Fraction(1, 1000)  # the largest difference from a whole number, of any size
 
 DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = re.compile(
@@ -30,23 +30,23 @@ NUMBER = re.compile(
 LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([-−]?\d{1,40})\s?\}\s?\{\s?(\d{1,40})\s?\}")
 LATEX_SPACE = re.compile(r"\\[,!;: ]")
 LEAD = re.compile(r"(?i).*\banswer\b(?:\s+is\b)?\s*:?")
-FINERY = " \t*_`\"'$.()"
+MARKUP = " \t*_`\"'$.()"
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text as it is written: `1,081`, `-3.5`, `1/2`, `2e10`."""
+    """The last number of a text, as written: `1,081`, `-3.5`, `1/2`, `2e10`."""
     tail = text[-TAIL:]
     if "\\" in tail or "{,}" in tail:
         tail = LATEX_SPACE.sub("", LATEX_FRACTION.sub(r" \1/\2 ", tail.replace("{,}", ",")))
-    last = None
+    last_match = None
     for match in NUMBER.finditer(tail):
-        last = match
-    return None if last is None else last.group().replace("$", "")
+        last_match = match
+    return None if last_match is None else last_match.group().replace("$", "")
 
 
 @lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
-    """The exact value of a number as `last_number` finds it; None for another text."""
+    """The exact value of a number in a form that `last_number` returns; None for any other text."""
     if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS:
         return Fraction(int(text))
     match = NUMBER.fullmatch(text.strip())
@@ -70,8 +70,8 @@ def expected_value(expected: Any) -> Fraction | None:
     return value_of(str(expected))
 
 
-def same(answer: Fraction, expected: Fraction) -> bool:
-    """Whole numbers must be equal; others may differ by a millionth of the expected value."""
+def same_number(answer: Fraction, expected: Fraction) -> bool:
+    """Whether two numbers are equal: whole numbers exactly, others within a millionth of the expected value."""
     if answer.denominator == 1 and expected.denominator == 1:
         return answer == expected
     allowed = TOLERANCE * max(abs(expected), TOLERANCE)
@@ -79,25 +79,25 @@ def same(answer: Fraction, expected: Fraction) -> bool:
 
 
 def ends_with(text: str, expected: int | float | str) -> tuple[bool, str | None]:
-    """Whether an answer ends with the expected number, or its last line is the expected text; and what it ends with."""
-    number = expected_value(expected)
-    if number is not None:
+    """Whether an answer ends with the expected number or text line; also returns the extracted end."""
+    expected_number = expected_value(expected)
+    if expected_number is not None:
         extracted = last_number(text)
         value = None if extracted is None else value_of(extracted)
-        return value is not None and same(value, number), extracted
-    extracted, wanted = last_words(text), plain_words(str(expected))
-    return extracted is not None and bool(wanted) and plain_words(extracted) == wanted, extracted
+        return value is not None and same_number(value, expected_number), extracted
+    extracted, expected_text = last_words(text), plain_words(str(expected))
+    return extracted is not None and bool(expected_text) and plain_words(extracted) == expected_text, extracted
 
 
 def last_words(text: str) -> str | None:
-    """The last line of an answer, from after the word "answer" if it is there."""
+    """The last line of an answer; only the part after the word "answer" if it has one."""
     lines = text[-TAIL:].strip().splitlines()
-    return LEAD.sub("", lines[-1][-2000:], count=1).strip(FINERY) if lines else None
+    return LEAD.sub("", lines[-1][-2000:], count=1).strip(MARKUP) if lines else None
 
 
 def plain_words(text: str) -> str:
-    """A text without its finery: case, quotes, spaces after commas."""
-    return re.sub(r"\s*,\s*", ",", " ".join(text.strip(FINERY).casefold().split()))
+    """A text in lower case, without markup, quotes and spaces around commas."""
+    return re.sub(r"\s*,\s*", ",", " ".join(text.strip(MARKUP).casefold().split()))
 
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ ANSWER_TAG = re.compile(r"<answer>([^<>]{1,2000})</answer>", re.IGNORECASE)
 BEFORE = re.compile(r"(?:(?:so|the|my|final|correct|right|therefore|thus|,)\s*)*+", re.IGNORECASE)  # of the next label
 TAG = r"(?:system|developer|grader|judge|verifier|admin)"
 TAGGED = re.compile(rf"<(?P<tag>{TAG})\b[^<>]{{0,200}}>", re.IGNORECASE)
-NOT_SAID = re.compile(rf"^[^\w\n]*+{TAG}\b.*$", re.IGNORECASE | re.MULTILINE)
+POSING_LINE = re.compile(rf"^[^\w\n]*+{TAG}\b.*$", re.IGNORECASE | re.MULTILINE)
 RAISED = re.compile(r"[⁰¹²³⁴-⁹⁺⁻]+")
 HALVES = re.compile(r"[¼-¾⅐-⅞]")
 INVISIBLE = re.compile(
@@ -120,55 +120,55 @@ EDGES = " \t\r\n*_`\"'“”‘’"
 
 
 def readable(text: str) -> str:
-    """The end of an answer, normalised, without its reasoning and without text that poses as somebody else's."""
+    """The end of an answer, normalised, without reasoning and without text that poses as another speaker's."""
     tail = unicodedata.normalize("NFKC", HALVES.sub(r" \g<0>", RAISED.sub(_power, text[-TAIL:])))[-TAIL:]
     tail = tail.rpartition("</think>")[2].partition("<|")[0]
     for name in ("<!--", *dict.fromkeys(match.group() for match in TAGGED.finditer(tail))):
-        end = "-->" if name == "<!--" else f"</{TAGGED.match(name)['tag']}>"  # type: ignore[index]
-        tail = _without(tail, name, end)
-    return NOT_SAID.sub("", INVISIBLE.sub("", tail))
+        end_mark = "-->" if name == "<!--" else f"</{TAGGED.match(name)['tag']}>"  # type: ignore[index]
+        tail = _without(tail, name, end_mark)
+    return POSING_LINE.sub("", INVISIBLE.sub("", tail))
 
 
 def _power(match: re.Match[str]) -> str:
-    """`10³` is `10^3`; the usual normal form would make it 103."""
+    """`10³` becomes `10^3`; NFKC alone would turn it into 103."""
     return "^" + unicodedata.normalize("NFKC", match.group())
 
 
-def _without(text: str, start: str, end: str) -> str:
-    """The text without what is between these marks; without an end, to the end."""
-    first, *others = text.split(start)
-    return first + "".join(part.partition(end)[2] for part in others)
+def _without(text: str, start: str, end_mark: str) -> str:
+    """Remove each section between these marks; a section without an end mark goes to the end of the text."""
+    head, *parts = text.split(start)
+    return head + "".join(part.partition(end_mark)[2] for part in parts)
 
 
 def boxed(text: str) -> list[str]:
-    r"""The contents of every `\boxed{…}` that is closed; of one within another the inner."""
+    r"""The contents of every closed `\boxed{…}`; of nested boxes, only the innermost."""
     contents, depth = [], 0
-    start, outside = None, 0  # where the box began, and how deep it is
+    start, outer_depth = None, 0  # where the box begins, and its depth
     for match in BRACES.finditer(text):
         token = match.group()
         if token in ("\\{", "\\}"):
             continue
         if token != "}":
             if "boxed" in token:
-                start, outside = match.end(), depth
+                start, outer_depth = match.end(), depth
             depth += 1
         elif depth:
             depth -= 1
-            if start is not None and depth == outside:
+            if start is not None and depth == outer_depth:
                 contents.append(text[start : match.start()])
                 start = None
     return contents
 
 
 def labelled(text: str) -> list[str]:
-    """What is in `<answer>…</answer>`, or else follows "Answer:" or "the answer is", each to the end of its line."""
+    """The text in `<answer>…</answer>`, or else the rest of each line after "Answer:" or "the answer is"."""
     tagged = ANSWER_TAG.findall(text)
     if tagged:
         return tagged
     contents: dict[bool, list[str]] = {True: [], False: []}
     labels = list(LABEL.finditer(text))
-    for at, label in enumerate(labels):
-        end = labels[at + 1].start() if at + 1 < len(labels) else len(text)
+    for index, label in enumerate(labels):
+        end = labels[index + 1].start() if index + 1 < len(labels) else len(text)
         content = text[label.end() : end].partition("\n")[0]
         if not BEFORE.fullmatch(content.strip(EDGES + ".:")):
             contents[label["sign"].lower() != "is"].append(content)
@@ -176,7 +176,7 @@ def labelled(text: str) -> list[str]:
 
 
 def last_line(text: str) -> list[str]:
-    """The last line that is not empty, or none."""
+    """The last line that is not empty, as a list; empty if there is none."""
     return [line for line in text.splitlines() if line.strip(EDGES + ".")][-1:]
 
 
@@ -184,24 +184,24 @@ FORMS: Mapping[str, Callable[[str], list[str]]] = {"boxed": boxed, "label": labe
 
 
 def statements(text: str, forms: Sequence[str]) -> list[str]:
-    """The statements of the first of these forms that the text has."""
-    said = readable(text)
+    """The statements in the first of these forms that occurs in the text."""
+    answer = readable(text)
     for form in forms:
-        contents = FORMS[form](said)
+        contents = FORMS[form](answer)
         if contents:
             return [bare(content) for content in contents]
     return []
 
 
 def bare(content: str) -> str:
-    """A statement without markup and quotes around it, and without the full stop at its end."""
+    """A statement without the markup and quotes around it and the full stop at its end."""
     content = WRAPPING.sub(r"\1", content).replace("\\(", "").replace("\\)", "").replace("{,}", ",")
     content = content.strip(EDGES).lstrip("# ").strip(EDGES).removesuffix(".").strip(EDGES)
     return content.strip("$" + EDGES) if len(content) > 1 and content[0] == content[-1] == "$" else content
 
 
 def agreed(values: Sequence[T | None], several: str) -> T | None:
-    """The one value that is stated. With several of them, none, or with `last` the last."""
+    """The value of an answer's statements. If they disagree: None with `refuse`, else the last."""
     if not values or values[-1] is None:
         return None
     if several == "refuse" and any(value is not None and value != values[-1] for value in values):
@@ -212,22 +212,22 @@ def agreed(values: Sequence[T | None], several: str) -> T | None:
 def words(text: str) -> str:
     """A text for comparison: case, space, punctuation and a leading article do not count; `C++`, `C#` and `-5` stay."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    kept = "".join(" " if _is_gap(folded, at) else char for at, char in enumerate(folded))
-    parts = kept.split()
+    without_gaps = "".join(" " if _is_gap(folded, at) else char for at, char in enumerate(folded))
+    parts = without_gaps.split()
     return " ".join(parts[1:] if len(parts) > 1 and parts[0] in ("the", "a", "an") else parts)
 
 
-def _is_gap(text: str, at: int) -> bool:
-    char = text[at]
+def _is_gap(text: str, index: int) -> bool:
+    char = text[index]
     if char.isalnum():
         return False
-    if char == "-" and (at == 0 or not text[at - 1].isalnum()) and text[at + 1 : at + 2].isdigit():
+    if char == "-" and (index == 0 or not text[index - 1].isalnum()) and text[index + 1 : index + 2].isdigit():
         return False
     return char not in "#%@&" and unicodedata.category(char)[0] in "PZC"
 
 
 def last_block(text: str, languages: Sequence[str]) -> str | None:
-    """The last closed code block that is marked with one of these languages; `""` is one without a mark."""
+    """The last closed code block in one of these languages; `""` stands for a block without a language."""
     block, language = None, None
     lines: list[str] = []
     for line in text.split("\n"):
@@ -241,16 +241,16 @@ def last_block(text: str, languages: Sequence[str]) -> str | None:
     return block
 
 
-def shown(value: str | None) -> str | None:
-    """A text for the score: short, and without what is not valid Unicode."""
+def shortened(value: str | None) -> str | None:
+    """A text for the score: cut to `SHOWN` characters, with invalid Unicode replaced."""
     return None if value is None else value[:SHOWN].encode(errors="replace").decode()
 
 
-def need(task: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], what: str) -> Any:
-    """A field of the task, or an error that names it."""
+def need(task: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], description: str) -> Any:
+    """A field of the task. Raises a `TaskError` that names the field if it is missing or of another type."""
     value = task.get(name)
     if value is None:
-        raise TaskError(f'no "{name}" in the task; it is {what}')
+        raise TaskError(f'no "{name}" in the task; it is {description}')
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise TaskError(f'"{name}" must be {what}, not {str(value)[:80]!r}')
+        raise TaskError(f'"{name}" must be {description}, not {str(value)[:80]!r}')
     return value

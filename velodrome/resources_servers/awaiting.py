@@ -1,9 +1,8 @@
-"""Await a coroutine of the user's for so long and no longer.
+"""Await a user's coroutine with a time limit.
 
-Most tools and verifiers that are `async def` never wait for anything, so the first step is taken before any timer is
-set: a coroutine that ends in it costs no more than a call. What would stop the loop (`SystemExit`, a cancellation
-nobody requested) becomes `Escaped`. The time between its waits, which nothing else on the loop can use, is counted as
-`held_us`.
+Most `async def` tools and verifiers never wait, so the first step runs before any timer is set: a coroutine that ends
+in it costs no more than a call. An exception that would stop the loop (`SystemExit`, or a cancellation that was not
+requested) becomes `Escaped`. The time between waits, in which the coroutine blocks the loop, is counted as `held_us`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from velodrome.timing.spans import tally
 
 
 class _Rest:
-    """What is left of a coroutine after its first step, which waits for `waiting`."""
+    """The rest of a coroutine after its first step, which waits for `waiting`."""
 
     __slots__ = ("_begun", "_coroutine", "_waiting", "held_s")
 
@@ -29,7 +28,7 @@ class _Rest:
         self.held_s = held_s
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]  # all a generator needs to be to be awaited
+        return self  # type: ignore[return-value]  # it has all the methods of a generator that `await` needs
 
     def __next__(self) -> Any:
         return self.send(None)
@@ -56,7 +55,7 @@ class _Rest:
 
 
 async def within(timeout_s: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The coroutine's result; `NoAnswer` when its time is over."""
+    """The coroutine's result. Raises `NoAnswer` after `timeout_s`."""
     rest: _Rest | None = None
     began = perf_counter()
     try:

@@ -1,7 +1,7 @@
-"""What a worker process of an environment runs: a copy of the environment, one call after the other.
+"""The worker process of an environment: it has a copy of the environment and runs one call at a time.
 
-A call is answered with its result or with the error it became here, and with the CPU and memory it took. Whatever ends
-this process is for its parent to report.
+The answer to a call is its result or error, with the CPU time and memory that it used. If the process ends, the parent
+reports it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from velodrome.errors import (
 )
 
 TARGET = f"{__name__}:serve"
-is_worker = False  # whether this process is one
+is_worker = False  # whether this process is a worker
 _KINDS: dict[str, type[RolloutError]] = {
     kind.boundary: kind for kind in (ModelError, ToolError, VerifyError, AgentError, TaskError)
 }
@@ -40,7 +40,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class WorkerCopy:
-    """How a worker makes its environment: the pickled class and settings, and the file that the class is from."""
+    """The recipe for a worker's environment: the pickled class and settings, and the file that defines the class."""
 
     pickled: bytes
     module: str
@@ -49,7 +49,7 @@ class WorkerCopy:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """The result of one call, or the boundary, text and place of its error. The first answer is that of the start."""
+    """The result of one call, or the boundary, text and place of its error. The first answer reports the start."""
 
     result: Any = None
     boundary: str = ""
@@ -59,7 +59,7 @@ class WorkerAnswer:
     memory_mb: float = 0.0
 
     def value(self) -> Any:
-        """The result; the error is raised."""
+        """Return the result or raise the error."""
         if not self.boundary:
             return self.result
         error = _KINDS[self.boundary](self.message)
@@ -68,7 +68,7 @@ class WorkerAnswer:
 
 
 def memory_mb(pid: int | str = "self") -> float:
-    """The resident size of a process; 0 where the system does not tell."""
+    """The resident size of a process; 0 if the system does not provide it."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_MB
@@ -77,7 +77,7 @@ def memory_mb(pid: int | str = "self") -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time that a process has used; 0 where the system does not tell."""
+    """The CPU time that a process has used; 0 if the system does not provide it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             user, system = file.read().rpartition(b")")[2].split()[11:13]
@@ -87,12 +87,12 @@ def cpu_s(pid: int) -> float:
 
 
 def serve(channel: ParentChannel) -> None:
-    """Make the environment, report it, and answer calls until the parent wants no more."""
+    """Create the environment, report the start, and answer calls until the parent closes the channel."""
     global is_worker
     is_worker = True
     copy: WorkerCopy = pickle.loads(channel.receive() or b"")
     try:
-        environment = _make(copy)
+        environment = _make_environment(copy)
     except BaseException as error:  # noqa: BLE001 - reported to the parent, which raises it
         message = str(error) if isinstance(error, InputError) else describe(error)
         channel.send(pickle.dumps(WorkerAnswer(message=message, place=place_of(error, anywhere=False))))
@@ -100,11 +100,11 @@ def serve(channel: ParentChannel) -> None:
     channel.send(pickle.dumps(WorkerAnswer(memory_mb=memory_mb())))
     with asyncio.Runner() as runner:
         while (data := channel.receive()) is not None:
-            channel.send(pickle.dumps(_answered(runner.get_loop(), environment, *pickle.loads(data))))
+            channel.send(pickle.dumps(_run_call(runner.get_loop(), environment, *pickle.loads(data))))
         runner.run(environment.aclose())
 
 
-def _make(copy: WorkerCopy) -> Any:
+def _make_environment(copy: WorkerCopy) -> Any:
     if copy.file is not None:
         _load(copy.module, copy.file)
     owner, settings = pickle.loads(copy.pickled)
@@ -112,7 +112,7 @@ def _make(copy: WorkerCopy) -> Any:
 
 
 def _load(module: str, file: str) -> None:
-    """Import the module of the class, if it is not one that can be found by its name: from its file."""
+    """Import the module of the class by its name, or else from its file."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError:
@@ -123,7 +123,7 @@ def _load(module: str, file: str) -> None:
         spec.loader.exec_module(sys.modules[module])
 
 
-def _answered(
+def _run_call(
     loop: asyncio.AbstractEventLoop, environment: Any, method: str, arguments: tuple[Any, ...]
 ) -> WorkerAnswer:
     began = time.process_time()

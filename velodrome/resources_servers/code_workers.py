@@ -1,9 +1,9 @@
 """Processes that run an environment's code, so that a crash or a hang costs one call.
 
-A worker runs one call at a time. It is started before it is needed, used again, and replaced when it ends, when it
-takes too long or too much memory, and after so many calls. Waiting for a free one is a span of its own, as is the wait
-for a thread. Memory is the resident size, looked at from outside: a limit of the address space would refuse what
-numpy, torch and others only reserve.
+A worker runs one call at a time. It is started early, reused, and replaced when it ends, when it takes too long or too
+much memory, and after `most_calls` calls. Waiting for a free worker is a separate span, like waiting for a thread.
+Memory is the resident size, measured from outside: a limit of the address space would also count memory that numpy,
+torch and others reserve but do not use.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from velodrome.resources_servers.code_worker import TARGET, WorkerAnswer, Worker
 from velodrome.threads import WORTH_RECORDING_S, NoAnswer
 from velodrome.timing import elsewhere, spans
 
-_LOOK_S = 0.1  # how often time and memory are looked at; meanwhile a process may take a few hundred MB more
+_LOOK_S = 0.1  # how often time and memory are checked; in between, a process may take a few hundred MB more
 _START_S = 120.0
 _CLOSING_S = 1.0
 
 
 class WorkerEnded(Exception):
-    """The process could not be started, ended before it answered, or was ended because of its memory."""
+    """The process could not be started, ended before it answered, or was killed because of its memory."""
 
     def __init__(self, message: str, place: str | None = None) -> None:
         super().__init__(message)
@@ -38,15 +38,15 @@ class WorkerEnded(Exception):
 
 
 class _CodeWorker:
-    """A process with a copy of the environment, and how many calls it has answered."""
+    """A process with a copy of the environment, and the number of calls it has answered."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
         self.calls = 0
-        self.charged_s = cpu_s(child.pid)  # the CPU of its start and of the calls that were answered
+        self.charged_s = cpu_s(child.pid)  # the CPU time of its start and of its answered calls
 
     async def ask(self, request: bytes, timeout_s: float, most_memory_mb: int) -> WorkerAnswer:
-        """The answer to one call. Time and memory are looked at while it runs; what takes too much is ended."""
+        """Run one call. Raises `NoAnswer` or `WorkerEnded` if it takes too much time or memory."""
         self.child.send(request)
         receiving, until = asyncio.ensure_future(self.child.receive()), time.perf_counter() + timeout_s
         try:
@@ -54,8 +54,8 @@ class _CodeWorker:
                 if time.perf_counter() >= until:
                     raise NoAnswer(timeout_s)
                 if (used_mb := memory_mb(self.child.pid)) > most_memory_mb:
-                    took = f"its process took {used_mb:.0f} MB of memory"
-                    raise WorkerEnded(f"{took}; worker_memory_mb is {most_memory_mb}")
+                    excess = f"its process took {used_mb:.0f} MB of memory"
+                    raise WorkerEnded(f"{excess}; worker_memory_mb is {most_memory_mb}")
         finally:
             receiving.cancel()
         data = receiving.result()
@@ -67,7 +67,7 @@ class _CodeWorker:
 
 
 def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
-    """What a worker makes its environment from. What cannot be sent is an InputError that names it."""
+    """The recipe from which a worker creates its environment. An `InputError` names what cannot be pickled."""
     import cloudpickle
 
     module = sys.modules.get(owner.__module__)
@@ -90,23 +90,23 @@ def make_copy(owner: type, settings: Mapping[str, Any]) -> WorkerCopy:
 
 @contextlib.contextmanager
 def _resolved_hints(owner: type) -> Iterator[None]:
-    """Types in the place of hints that are texts: a class that goes by value does not take along what they name."""
+    """Replace type hints that are strings by types: a class pickled by value leaves out the names they refer to."""
     classes = [each for each in owner.__mro__ if each.__module__ == owner.__module__]
-    holders: list[Any] = [value for each in classes for value in vars(each).values() if inspect.isfunction(value)]
-    before = [(holder, dict(inspect.get_annotations(holder))) for holder in (*holders, *classes)]
+    functions: list[Any] = [value for each in classes for value in vars(each).values() if inspect.isfunction(value)]
+    original_hints = [(annotated, dict(inspect.get_annotations(annotated))) for annotated in (*functions, *classes)]
     try:
-        for holder, hints in before:
+        for annotated, hints in original_hints:
             with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
-                resolved = get_type_hints(holder, include_extras=True)
-                holder.__annotations__.update({name: resolved[name] for name in hints})
+                resolved = get_type_hints(annotated, include_extras=True)
+                annotated.__annotations__.update({name: resolved[name] for name in hints})
         yield
     finally:
-        for holder, hints in before:
-            holder.__annotations__.update(hints)
+        for annotated, hints in original_hints:
+            annotated.__annotations__.update(hints)
 
 
 class CodeWorkers:
-    """Up to `size` workers with a copy of one environment each. Another event loop has other workers."""
+    """Up to `size` workers, each with a copy of one environment. Every event loop has its own workers."""
 
     def __init__(self, copy: WorkerCopy, size: int, most_memory_mb: int, most_calls: int) -> None:
         self._init = pickle.dumps(copy)
@@ -119,18 +119,18 @@ class CodeWorkers:
         self._is_open = False
 
     async def ask(self, method: str, arguments: tuple[Any, ...], timeout_s: float) -> Any:
-        """The result of a method of the environment. The clock starts when a worker is free."""
+        """Call a method of the environment. The time limit starts when a worker is free."""
         request = pickle.dumps((method, arguments))
         queued = time.perf_counter()
         self._open()
         async with self._places:
             self._busy += 1
             try:
-                worker = await self._take()
+                worker = await self._free_worker()
                 began = time.perf_counter()
                 if began - queued >= WORTH_RECORDING_S:
                     spans.record("limit:workers", queued, began, {"worker_processes": self._size})
-                answer = await self._asked(worker, request, timeout_s)
+                answer = await self._ask_worker(worker, request, timeout_s)
             finally:
                 self._busy -= 1
         elsewhere.charge(answer.cpu_us / 1e6)
@@ -138,21 +138,21 @@ class CodeWorkers:
             spans.tally("worker_cpu_us", answer.cpu_us)
         return answer.value()
 
-    async def _asked(self, worker: _CodeWorker, request: bytes, timeout_s: float) -> WorkerAnswer:
-        """The answer of a worker, which is used again, or replaced at once."""
-        fit = False
+    async def _ask_worker(self, worker: _CodeWorker, request: bytes, timeout_s: float) -> WorkerAnswer:
+        """The answer of a worker, which then becomes idle again, or is replaced."""
+        is_reusable = False
         try:
             answer = await worker.ask(request, timeout_s, self._most_memory_mb)
             worker.calls += 1
             worker.charged_s += answer.cpu_us / 1e6
-            fit = answer.memory_mb <= self._most_memory_mb and worker.calls < self._most_calls
+            is_reusable = answer.memory_mb <= self._most_memory_mb and worker.calls < self._most_calls
             return answer
-        except BaseException:  # cancelled, too
+        except BaseException:  # also if cancelled
             elsewhere.charge(max(0.0, cpu_s(worker.child.pid) - worker.charged_s))
             worker.child.kill()
             raise
         finally:
-            if fit and self._is_open:
+            if is_reusable and self._is_open:
                 self._idle.append(asyncio.get_running_loop().create_future())
                 self._idle[-1].set_result(worker)
             else:
@@ -161,13 +161,13 @@ class CodeWorkers:
                     self._idle.append(asyncio.get_running_loop().create_task(self._start()))
 
     def warm(self) -> None:
-        """Start one more worker, as far as the size allows, for the calls of a rollout that begins."""
+        """Start a worker for a new rollout if none is idle and the size allows it."""
         self._open()
         if not self._idle and self._busy < self._size:
             self._idle.append(asyncio.get_running_loop().create_task(self._start()))
 
     async def aclose(self) -> None:
-        """End the idle workers; those in use end with the calls that use them. A later call starts new ones."""
+        """End the idle workers; busy workers end after their calls. A later call starts new ones."""
         self._is_open = False
         if self._loop is not asyncio.get_running_loop():
             return
@@ -188,8 +188,8 @@ class CodeWorkers:
         if call_scope is not None:
             call_scope.get(self, lambda: self)  # a call of the API leaves no process behind
 
-    async def _take(self) -> _CodeWorker:
-        """An idle worker that still runs, else a new one."""
+    async def _free_worker(self) -> _CodeWorker:
+        """Take an idle worker that still runs, or start one."""
         while True:
             starting = self._idle.pop() if self._idle else asyncio.get_running_loop().create_task(self._start())
             try:
@@ -215,7 +215,7 @@ class CodeWorkers:
         except TimeoutError:
             await child.close(0)
             raise WorkerEnded(f"its process cannot be started: not ready after {_START_S:g} s") from None
-        except BaseException:  # cancelled, too
+        except BaseException:  # also if cancelled
             await child.close(0)
             raise
         return _CodeWorker(child)

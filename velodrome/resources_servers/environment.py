@@ -1,7 +1,7 @@
-"""An environment from a plain class: methods marked `@tool`, and `verify`, which gives the reward.
+"""An environment from a plain class: methods marked `@tool`, and `verify`, which returns the reward.
 
-The rule: the user's code, sync or async, can neither stop the loop nor pass its own failure off as the model's. What it
-raises is a `ToolError` or a `VerifyError`; the model reads of its own mistakes only.
+The rule: the user's code, sync or async, can neither stop the loop nor have its failures attributed to the model. Its
+exceptions become a `ToolError` or a `VerifyError`; only the model's own mistakes are reported to the model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Environment(Component):
 
     Annotated attributes are settings, of the YAML block and by keyword; `self.config` holds all of them by name. One
     that is a model has `ask`. A class that declares none takes any key of its block in `self.config`.
-    A parameter named `session` of a tool or of `verify` is given what `seed_session` returned.
+    A parameter named `session` of a tool or of `verify` gets the result of `seed_session`.
     """
 
     tool_timeout_s: float = Field(120.0, gt=0, description="one tool call")
@@ -103,14 +103,14 @@ class Environment(Component):
 
     @property
     def sessions(self) -> Mapping[str, Any]:
-        """The states of the sessions that are open, by their handles."""
+        """The states of the open sessions, by handle."""
         return MappingProxyType(self._sessions)
 
     def seed_session(self, task: Json) -> Any:
-        """The state one rollout starts with. Sync or async."""
+        """The initial state of one rollout. Sync or async."""
 
     def close_session(self, session: Any) -> Any:
-        """Free what `seed_session` made. Sync or async; called once for each session, also after a failure."""
+        """Free the state that `seed_session` returned. Sync or async; called once per session, also after a failure."""
 
     def verify(self, task: Json, response: Response, *args: Any, **kwargs: Any) -> Any:
         """The score: a number, or a dict with `reward`. Sync or async; a parameter `session` is optional."""
@@ -118,15 +118,15 @@ class Environment(Component):
 
     @classmethod
     def example_settings(cls) -> Json:
-        """The settings `velo test` makes it with where no config is given, such as a function for a judge."""
+        """The settings that `velo test` uses without a config, such as a function for a judge."""
         return {}
 
     def reference_answer(self, task: Json) -> Any:
         """An answer that earns 1.0, for `velo test`; None if there is none.
 
         An answer is the final text, or a list with one entry per model call: a text, or a dict with `tool_calls`
-        (each `{"name": …, "arguments": {…}}`) and perhaps `text`. After a tool call `{tool_result}` in a text is what
-        it returned.
+        (each `{"name": …, "arguments": {…}}`) and perhaps `text`. After a tool call, `{tool_result}` in a text is
+        replaced by its result.
         """
 
     def wrong_answers(self, task: Json) -> Json:
@@ -134,7 +134,7 @@ class Environment(Component):
         return {}
 
     def cheats(self, task: Json) -> Json:
-        """Answers that try to get the reward without the work, by name. They earn 0."""
+        """Answers that try to get the reward without doing the task, by name. They earn 0."""
         return {}
 
     async def open(self, task: Json) -> str:
@@ -149,21 +149,21 @@ class Environment(Component):
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
         """Run one tool; the model's own mistakes come back as text."""
-        called = self._shape.tools.get(name)
-        if called is None:
+        tool_hook = self._shape.tools.get(name)
+        if tool_hook is None:
             return no_such_tool(name, self._shape.tools)
         if not isinstance(arguments, dict):
             return f"error: {name}: the arguments must be a JSON object"
         try:
             with blame(ToolError, name):
-                return await self._tool_text(called, session, arguments)
+                return await self._tool_text(tool_hook, session, arguments)
         except ToolError as error:
             if not self.tell_tool_errors:
                 raise
             return f"error: {error}".encode(errors="backslashreplace").decode()
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
-        """Verify, and check what came back."""
+        """Run `verify` and check its result."""
         verify = self._shape.verify
         if verify is None:
             raise VerifyError(f"{type(self).__name__} has no verify")
@@ -197,36 +197,36 @@ class Environment(Component):
         return self._shape.verify is None or not self._shape.verify.wants_session
 
     async def aclose(self) -> None:
-        """Close the sessions that are still open, and let the threads go."""
-        ends = await scope.finish(self._close_all())
+        """Close the open sessions, and shut down the threads and worker processes."""
+        results = await scope.finish(self._close_all())
         self._threads.close()
         if self._workers is not None:
             await self._workers.aclose()
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
-    async def _tool_text(self, called: Tool, session: str, arguments: Json) -> str:
+    async def _tool_text(self, tool_hook: Tool, session: str, arguments: Json) -> str:
         if self._workers is not None:
             text: str = await self._run_elsewhere(
-                ToolError, called, self.tool_timeout_s, "call", called.name, arguments
+                ToolError, tool_hook, self.tool_timeout_s, "call", tool_hook.name, arguments
             )
             return text
         try:
-            keywords = called.check(arguments)
+            keywords = tool_hook.check(arguments)
         except ValidationError as error:
-            return f"error: {called.name}: {complaint(error)}"
-        if called.wants_session:
+            return f"error: {tool_hook.name}: {complaint(error)}"
+        if tool_hook.wants_session:
             keywords["session"] = self._state(session, ToolError)
-        call = partial(called.function, self, **keywords)
+        call = partial(tool_hook.function, self, **keywords)
         try:
-            result = await self._run(ToolError, called, self.tool_timeout_s, call)
+            result = await self._run(ToolError, tool_hook, self.tool_timeout_s, call)
         except ValidationError as error:
             return f"error: {complaint(error)}"
         except ValueError as error:
             result = f"error: {one_line(error)}"
-        with result_of(called.function):
-            return tool_text(called.name, result, self.max_tool_output_bytes)
+        with result_of(tool_hook.function):
+            return tool_text(tool_hook.name, result, self.max_tool_output_bytes)
 
     async def _run(
         self,
@@ -236,7 +236,7 @@ class Environment(Component):
         call: Callable[[], Any],
         late: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Run the user's code: `async def` here on the loop, anything else in a thread unless it is to run inline."""
+        """Run the user's code: `async def` on the loop, other code in a thread unless the executor is `inline`."""
         try:
             with elsewhere.calling(hook.function):
                 if hook.is_async:
@@ -246,35 +246,35 @@ class Environment(Component):
                 else:
                     result = await self._threads.run(call, timeout_s=limit_s, late=late)
                 return await within(limit_s, result) if inspect.iscoroutine(result) else result
-        except ModelError as error:  # of a model that this code asked, not of the one that is being scored
-            failed = kind(f"{hook.name}: {error}")
-            failed.place, failed.away = place_of(error, anywhere=False), error.away
-            raise failed from error
+        except ModelError as error:  # of a model that this code called, not of the model being scored
+            rollout_error = kind(f"{hook.name}: {error}")
+            rollout_error.place, rollout_error.away = place_of(error, anywhere=False), error.away
+            raise rollout_error from error
         except (NoAnswer, Escaped) as error:
-            failed = kind(f"{hook.name}: {error}")
-            failed.place = place_of(error, anywhere=False) or defined_at(hook.function)
-            raise failed from error
+            rollout_error = kind(f"{hook.name}: {error}")
+            rollout_error.place = place_of(error, anywhere=False) or defined_at(hook.function)
+            raise rollout_error from error
 
     async def _run_elsewhere(
         self, kind: type[RolloutError], hook: Hook, limit_s: float, method: str, *arguments: Any
     ) -> Any:
-        """What the same method of this environment's copy in a worker process gives."""
+        """Call the same method of this environment's copy in a worker process."""
         assert self._workers is not None
         try:
             with elsewhere.calling(hook.function, elsewhere=True):
                 return await self._workers.ask(method, arguments, limit_s)
         except (NoAnswer, WorkerEnded) as error:
-            failed = kind(f"{hook.name}: {error}")
-            failed.place = getattr(error, "place", None) or defined_at(hook.function)
-            raise failed from error
+            rollout_error = kind(f"{hook.name}: {error}")
+            rollout_error.place = getattr(error, "place", None) or defined_at(hook.function)
+            raise rollout_error from error
 
     def workers_for(self, owner: type, settings: Mapping[str, Any]) -> CodeWorkers:
-        """Processes that each make `owner(**settings)` once and call its methods, as many as the settings say."""
+        """Worker processes that each create `owner(**settings)` once and call its methods."""
         size = self.worker_processes or cores()
         return CodeWorkers(make_copy(owner, settings), size, self.worker_memory_mb, self.worker_calls)
 
     def _refuse_sessions(self, setting: str) -> None:
-        """What takes the session depends on more than its arguments: on state that is in this process."""
+        """Refuse a setting if a hook takes the session, whose state is only in this process."""
         owner = type(self)
         for hook in (self._shape.verify, *self._shape.tools.values()):
             if hook is not None and hook.wants_session:
@@ -287,7 +287,7 @@ class Environment(Component):
                 raise InputError(f"{owner.__name__}: {setting}, but it has a {name} of its own; leave one of them out")
 
     async def _seed(self, seed: Hook, task: Json) -> Any:
-        """The state. Code in a thread cannot be cancelled, so a state that comes too late is closed."""
+        """Create the state. Code in a thread cannot be cancelled, so a state that arrives too late is closed."""
         call = partial(seed.function, self, task)
         late = partial(self._close_late, scope.current())
         with blame(ToolError, seed.name):
@@ -307,7 +307,7 @@ class Environment(Component):
                 await self._run(ToolError, close, self.session_timeout_s, call)
 
     def _close_late(self, call: scope.Scope | None, state: Any) -> None:
-        """Close a state that came after its seeding had timed out."""
+        """Close a state that arrived after `seed_session` timed out."""
         if inspect.iscoroutine(state):
             state.close()
         elif self._shape.close is not None:
@@ -320,7 +320,7 @@ class Environment(Component):
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._closing_late.discard(task)
         if not task.cancelled():
-            task.exception()  # read, so that asyncio does not report it: the rollout has failed already
+            task.exception()  # read, so that asyncio does not report it: the rollout has already failed
 
     def _state(self, session: str, kind: type[RolloutError]) -> Any:
         if session in self._sessions:
@@ -341,9 +341,9 @@ def is_model(value: Any) -> bool:
 
 def no_such_tool(name: str, tools: Collection[str]) -> str:
     """The answer to a call of a tool that does not exist."""
-    shown = name if len(name) <= 64 else name[:64] + "…"
+    short_name = name if len(name) <= 64 else name[:64] + "…"
     offered = f"; there are: {', '.join(tools)}" if tools else "; there are none"
-    return f'error: there is no tool "{shown}"{(hint(name, tools) if len(name) <= 64 else "") or offered}'
+    return f'error: there is no tool "{short_name}"{(hint(name, tools) if len(name) <= 64 else "") or offered}'
 
 
 def one_line(error: BaseException) -> str:

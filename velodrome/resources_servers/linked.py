@@ -1,4 +1,4 @@
-"""A model that an environment refers to, such as a judge: one call, and the same `Response` that `verify` is given."""
+"""A model that an environment refers to, such as a judge: one call returns the `Response` type that `verify` gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class LinkedModel:
-    """`await self.judge.ask("…")`. It is a `Model` too: `respond` and the rest are those of the model."""
+    """`await self.judge.ask("…")`. It is also a `Model`: all other attributes are the model's."""
 
     def __init__(self, name: str, model: Model, limiter: Limiter) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class LinkedModel:
         """The answer to a prompt, a text or messages; `params` are fields of the request (`temperature`, …).
 
         Waiting for a slot is not charged to the call. An answer that cannot be used is a `ModelError`; the environment
-        turns it into the error of the code that asked, so that the model of the rollout is not blamed.
+        turns it into an error of the calling code, so that the model of the rollout is not blamed.
         """
         request = {**params, "input": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt}
         request = seeded(request, self._name)
@@ -45,14 +45,14 @@ class LinkedModel:
         return Response(raw)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_model, (self._model,)  # an environment that is made again links its models itself
+        return as_model, (self._model,)  # a copy of the environment links its models again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
 def link_models(owner: Any, names: Iterable[str], max_concurrent: int) -> None:
-    """Make the models under these attributes ready to be asked; together they have so many places."""
+    """Replace the models in these attributes by linked models that share a limit of concurrent calls."""
     limiter = Limiter("judge", max_concurrent, "judge_max_concurrent")
     for name in names:
         model = getattr(owner, name)

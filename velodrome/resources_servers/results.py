@@ -1,6 +1,6 @@
-"""What the user's code may hand back: the text of a tool result, and a score.
+"""The results of the user's code: the text of a tool result, and a score.
 
-Each is checked here, once, where it enters. An invalid score is an error and never a zero.
+Each is checked once, here. An invalid score is an error and never a zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
 def tool_text(name: str, result: Any, limit_bytes: int) -> str:
-    """A tool's result as the model sees it: a string as it is, anything else as JSON."""
+    """A tool's result as the model sees it: a string unchanged, anything else as JSON."""
     if not isinstance(result, str):
         encoded = json_bytes(name, result)
         if len(encoded) <= limit_bytes:
@@ -38,51 +38,53 @@ def tool_text(name: str, result: Any, limit_bytes: int) -> str:
 
 
 def json_bytes(name: str, result: Any) -> bytes:
-    """What the user's code of that name returned, as JSON."""
+    """The result of the user's code, as JSON; `name` is for the error message."""
     try:
         encoded = orjson.dumps(result, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:
-        raise ToolError(f"{name} returned {_shown(result)}, which is not JSON: {error}") from error
-    if _lost_numbers(encoded, result):
-        raise ToolError(f"{name} returned {_shown(result)}, which holds a number that is not finite")
+        raise ToolError(f"{name} returned {_short_repr(result)}, which is not JSON: {error}") from error
+    if _has_null_for_number(encoded, result):
+        raise ToolError(f"{name} returned {_short_repr(result)}, which holds a number that is not finite")
     return encoded
 
 
-def _lost_numbers(encoded: bytes, value: Any) -> bool:
-    """Whether a `null` stands for NaN or infinity, as orjson writes them."""
+def _has_null_for_number(encoded: bytes, value: Any) -> bool:
+    """Whether the JSON has `null` for NaN or infinity, as orjson writes them."""
     return b"null" in encoded and not _is_finite(value)
 
 
 def _cut(encoded: bytes, limit_bytes: int) -> str:
-    kept = encoded[:limit_bytes].decode(errors="ignore")
-    return f"{kept}\n[cut: the first {limit_bytes} of {len(encoded)} bytes]"
+    beginning = encoded[:limit_bytes].decode(errors="ignore")
+    return f"{beginning}\n[cut: the first {limit_bytes} of {len(encoded)} bytes]"
 
 
 def score_fields(result: Any) -> Json:
-    """The fields of a score: `reward`, a finite number, and everything else that `verify` returned, as plain JSON."""
+    """The fields of a score as plain JSON: `reward`, a finite number, and all other fields that `verify` returned."""
     score = _as_dict(result)
     if "reward" not in score:
-        raise VerifyError(f'verify returned {_shown(result)}, which has no "reward"')
+        raise VerifyError(f'verify returned {_short_repr(result)}, which has no "reward"')
     reward = score["reward"]
     if type(reward) is not float:
         if hasattr(reward, "item"):  # a numpy or torch scalar
             reward = reward.item()
         if not isinstance(reward, numbers.Real):
-            raise VerifyError(f'verify returned {_shown(result)}: "reward" is {_shown(reward)}, not a number')
+            raise VerifyError(f'verify returned {_short_repr(result)}: "reward" is {_short_repr(reward)}, not a number')
         score = {**score, "reward": _float("reward", reward, result)}
     plain = True
     for name, value in score.items():
         plain = plain and type(value) in PLAIN
         if isinstance(value, numbers.Real) and not is_bounded(_float(name, value, result)):  # it is averaged
-            raise VerifyError(f'verify returned {_shown(result)}: "{name}" is not finite, or beyond {MAX_NUMBER:g}')
+            raise VerifyError(
+                f'verify returned {_short_repr(result)}: "{name}" is not finite, or beyond {MAX_NUMBER:g}'
+            )
     try:
         encoded = orjson.dumps(score, default=_plain, option=OPTIONS)
     except orjson.JSONEncodeError as error:
-        raise VerifyError(f"verify returned {_shown(result)}, which is not JSON: {error}") from error
+        raise VerifyError(f"verify returned {_short_repr(result)}, which is not JSON: {error}") from error
     if plain:
         return score
-    if _lost_numbers(encoded, score):
-        raise VerifyError(f"verify returned {_shown(result)}, which holds a number that is not finite")
+    if _has_null_for_number(encoded, score):
+        raise VerifyError(f"verify returned {_short_repr(result)}, which holds a number that is not finite")
     fields: Json = orjson.loads(encoded)
     return fields
 
@@ -93,7 +95,7 @@ def _as_dict(result: Any) -> Json:
     if isinstance(result, numbers.Real):
         return {"reward": _float("reward", result, result)}
     if not isinstance(result, dict):
-        raise VerifyError(f'verify returned {_shown(result)}, not a number or a dict with "reward"')
+        raise VerifyError(f'verify returned {_short_repr(result)}, not a number or a dict with "reward"')
     return dict(result)
 
 
@@ -101,11 +103,11 @@ def _float(name: str, value: Any, result: Any) -> float:
     try:
         return float(value)
     except (OverflowError, ValueError) as error:
-        raise VerifyError(f'verify returned {_shown(result)}: "{name}" does not fit a number') from error
+        raise VerifyError(f'verify returned {_short_repr(result)}: "{name}" does not fit a number') from error
 
 
 def _plain(value: Any) -> Any:
-    """What orjson calls for a value that it cannot encode."""
+    """Convert a value that orjson cannot encode."""
     if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json")
     if isinstance(value, tuple):
@@ -127,5 +129,5 @@ def _is_finite(value: Any) -> bool:
     return not hasattr(value, "__dict__") or _is_finite(vars(value))
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     return reprlib.repr(value)

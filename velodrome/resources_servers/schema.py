@@ -1,7 +1,7 @@
-"""What a user's class offers: its hooks and its tools, each with a JSON schema and a check of its arguments.
+"""The hooks and tools of a user's class, each tool with a JSON schema and a check of its arguments.
 
-Schema and check come from the type hints, through pydantic; the docstring gives the words. All of it is read once,
-before the first rollout. What cannot be offered to a model is an `InputError` that names the method and the parameter.
+Schema and check come from the type hints, through pydantic; descriptions come from the docstring. The class is read
+once, before the first rollout. A tool that cannot be offered is an `InputError` with the method and the parameter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HIDDEN = ("self", "session")
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A method of the user's that is called at a set moment."""
+    """A user's method that the environment calls, such as `verify`."""
 
     name: str
     function: Callable[..., Any]
@@ -54,17 +54,17 @@ def make_tool(
     name: str | None = None,
     description: str | None = None,
 ) -> Tool:
-    """Read the method's signature and docstring; a name or description that is given wins."""
+    """Make a tool from the method's signature and docstring; `name` and `description` take precedence."""
     where = f"{owner.__name__}.{attribute}"
     name = name or attribute
     if not NAME.fullmatch(name):
         raise InputError(f'{where}: "{name}" is no tool name: use letters, digits, _ and -, at most 64')
     signature = inspect.signature(function)
-    shown = {key: each for key, each in signature.parameters.items() if key not in HIDDEN}
-    summary, words = described(inspect.getdoc(function) or "", list(shown))
-    adapter = _adapter(where, _fields(where, owner, function, shown, words))
+    offered = {key: each for key, each in signature.parameters.items() if key not in HIDDEN}
+    summary, descriptions = docstring_parts(inspect.getdoc(function) or "", list(offered))
+    adapter = _adapter(where, _fields(where, owner, function, offered, descriptions))
     parameters = _tidy(adapter.json_schema())
-    _add_defaults(parameters, shown)
+    _add_defaults(parameters, offered)
     return Tool(
         name=name,
         function=function,
@@ -82,7 +82,7 @@ def make_tool(
 
 
 def complaint(error: ValidationError) -> str:
-    """What was wrong with the arguments, in one line the model can act on."""
+    """The problems with the arguments, in one line for the model."""
     complaints = []
     for each in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part)[:60] for part in each["loc"])
@@ -94,24 +94,24 @@ def _fields(
     where: str,
     owner: type,
     function: Callable[..., Any],
-    shown: dict[str, inspect.Parameter],
-    words: dict[str, str],
+    offered: dict[str, inspect.Parameter],
+    descriptions: dict[str, str],
 ) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for name, parameter in shown.items():
+    for name, parameter in offered.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InputError(f'{where}: parameter "{parameter}": a tool takes named parameters only')
         if parameter.annotation is parameter.empty:
             raise InputError(f'{where}: parameter "{name}" has no type hint; write for example {name}: str')
         hint = _resolved(where, owner, function, name, parameter.annotation)
-        if name in words:
-            hint = Annotated[hint, Field(description=words[name])]
+        if name in descriptions:
+            hint = Annotated[hint, Field(description=descriptions[name])]
         fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
     return fields
 
 
 def _resolved(where: str, owner: type, function: Callable[..., Any], name: str, annotation: Any) -> Any:
-    """The type behind a hint that may be a string; the other hints of the method are left alone."""
+    """Resolve one type hint, which may be a string, without resolving the method's other hints."""
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={name: annotation})
     try:
@@ -123,7 +123,7 @@ def _resolved(where: str, owner: type, function: Callable[..., Any], name: str, 
 
 
 def _adapter(where: str, fields: dict[str, Any]) -> TypeAdapter[Json]:
-    make: Any = TypedDict  # made from data, which a type checker cannot follow
+    make: Any = TypedDict  # its fields are only known at run time
     arguments = make("arguments", fields)
     arguments.__pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
     try:
@@ -137,7 +137,7 @@ def _adapter(where: str, fields: dict[str, Any]) -> TypeAdapter[Json]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Without the titles pydantic makes up; objects with named properties allow no others."""
+    """Remove pydantic's titles, and let objects with named properties have no others."""
     if isinstance(schema, list):
         return [_tidy(each) for each in schema]
     if not isinstance(schema, dict):
@@ -155,9 +155,9 @@ def _tidy(schema: Any) -> Any:
     return tidied
 
 
-def _add_defaults(parameters: Json, shown: dict[str, inspect.Parameter]) -> None:
+def _add_defaults(parameters: Json, offered: dict[str, inspect.Parameter]) -> None:
     parameters.setdefault("required", [])
-    for name, parameter in shown.items():
+    for name, parameter in offered.items():
         if parameter.default is parameter.empty:
             continue
         try:
@@ -168,7 +168,7 @@ def _add_defaults(parameters: Json, shown: dict[str, inspect.Parameter]) -> None
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether a server that holds a model to the schema can take this one: every property of every object required."""
+    """Whether the schema allows strict mode: every object is closed, and all its properties are required."""
     if isinstance(schema, list):
         return all(_is_strict(each) for each in schema)
     if not isinstance(schema, dict):
@@ -182,24 +182,24 @@ def _is_strict(schema: Any) -> bool:
     )
 
 
-def described(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
-    """A docstring's first paragraph, and what it says of each parameter: `name: text`, or Google's `name (type): text`.
+def docstring_parts(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
+    """A docstring's first paragraph, and its parameter descriptions: `name: text`, or Google's `name (type): text`.
 
-    The text goes on in the lines below that are indented more.
+    A description continues in the following lines if they are indented more.
     """
     summary, _, rest = text.partition("\n\n")
-    words: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     start = re.compile(rf"(\s*)({'|'.join(map(re.escape, names))})(?:\s*\(.*?\))?:\s*(.*)")
     name, indent = "", 0
     for line in rest.splitlines() if names else ():
         if match := start.fullmatch(line):
             indent, name = len(match[1]), match[2]
-            words[name] = match[3]
+            descriptions[name] = match[3]
         elif not line.strip() or len(line) - len(line.lstrip()) <= indent:
             name = ""
         elif name:
-            words[name] = f"{words[name]} {line.strip()}"
-    return " ".join(summary.split()), {name: each.strip() for name, each in words.items() if each.strip()}
+            descriptions[name] = f"{descriptions[name]} {line.strip()}"
+    return " ".join(summary.split()), {name: each.strip() for name, each in descriptions.items() if each.strip()}
 
 
 MARK = "__velodrome_tool__"
@@ -218,7 +218,7 @@ def tool(method: Method, /) -> Method: ...
 @overload
 def tool(*, name: str | None = None, description: str | None = None) -> Callable[[Method], Method]: ...
 def tool(method: Any = None, /, *, name: str | None = None, description: str | None = None) -> Any:
-    """Offer a method to the model. The method itself stays as it is."""
+    """Offer a method to the model. The method itself is unchanged."""
 
     def mark(method: Any) -> Any:
         if not callable(method) or isinstance(method, staticmethod | type):
@@ -231,7 +231,7 @@ def tool(method: Any = None, /, *, name: str | None = None, description: str | N
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one class offers. A hook is None where the class leaves it as it was."""
+    """The tools and hooks of one class. A hook is None if the class does not override it."""
 
     tools: dict[str, Tool]
     verify: Hook | None
@@ -240,7 +240,7 @@ class Shape:
 
 
 def make_shape(owner: type, base: type) -> Shape:
-    """Read a class; `base` has the hooks it may have replaced."""
+    """Read a class; `base` has the hooks that it may override."""
     tools: dict[str, Tool] = {}
     in_order = dict.fromkeys(name for each in reversed(owner.__mro__) for name in vars(each))
     for attribute in in_order:
@@ -248,10 +248,10 @@ def make_shape(owner: type, base: type) -> Shape:
         mark = getattr(function, MARK, None)
         if isinstance(function, staticmethod | classmethod) or mark is None:
             continue
-        made = make_tool(owner, attribute, function, **mark)
-        if made.name in tools:
-            raise InputError(f'{owner.__name__}.{attribute}: there is another tool named "{made.name}"')
-        tools[made.name] = made
+        new_tool = make_tool(owner, attribute, function, **mark)
+        if new_tool.name in tools:
+            raise InputError(f'{owner.__name__}.{attribute}: there is another tool named "{new_tool.name}"')
+        tools[new_tool.name] = new_tool
     _refuse_misspelt(owner, base)
     return Shape(
         tools, hook(owner, base, "verify"), hook(owner, base, "seed_session"), hook(owner, base, "close_session")
@@ -259,7 +259,7 @@ def make_shape(owner: type, base: type) -> Shape:
 
 
 def hook(owner: type, base: type, name: str) -> Hook | None:
-    """The method of that name, unless it is still that of `base`."""
+    """The method of that name as a hook; None if it is the one of `base`."""
     function = getattr(owner, name)
     if function is getattr(base, name):
         return None
@@ -269,25 +269,25 @@ def hook(owner: type, base: type, name: str) -> Hook | None:
     try:
         signature.bind(None, *arguments, **({"session": None} if wants_session and "session" not in arguments else {}))
     except TypeError as error:
-        wanted = ", ".join(("self", *arguments))
+        parameters = ", ".join(("self", *arguments))
         raise InputError(
-            f"{owner.__name__}.{name}{signature}: {error}; write def {name}({wanted}) ({defined_at(function)})"
+            f"{owner.__name__}.{name}{signature}: {error}; write def {name}({parameters}) ({defined_at(function)})"
         ) from None
     return Hook(name, function, inspect.iscoroutinefunction(function), wants_session)
 
 
 def no_verify(owner: type) -> str:
-    """What is wrong with an environment that cannot give a score."""
-    own = [name for name, value in vars(owner).items() if callable(value) and name != "verify"]
-    near = nearest("verify", own)
+    """The message for an environment without `verify`."""
+    methods = [name for name, value in vars(owner).items() if callable(value) and name != "verify"]
+    near = nearest("verify", methods)
     where = f'; did you mean verify where it says "{near}"?' if near else ""
     return f"{owner.__name__} has no verify; write def verify(self, task, response){where}"
 
 
 def _refuse_misspelt(owner: type, base: type) -> None:
-    """A hook under a name that is nearly right would never be called."""
-    own = [name for name, value in vars(owner).items() if callable(value) and not hasattr(value, MARK)]
+    """Refuse a misspelt hook, which would never be called."""
+    methods = [name for name, value in vars(owner).items() if callable(value) and not hasattr(value, MARK)]
     for name in ("seed_session", "close_session"):
-        near = nearest(name, (each for each in own if not hasattr(base, each)), cutoff=0.85)
+        near = nearest(name, (each for each in methods if not hasattr(base, each)), cutoff=0.85)
         if near and getattr(owner, name) is getattr(base, name):
             raise InputError(f'{owner.__name__}.{near} is never called; did you mean "{name}"?')

@@ -1,8 +1,8 @@
 """An environment that takes turns with the model: `reset` begins, `step` answers each action, as in Gymnasium.
 
-The rule is that of every environment: what the user's code raises is its own fault, with its line; the model reads of
-its own mistakes only. A `ValueError` of `step` is an illegal move, and the next observation. What `reset` and `step`
-return is checked here, once: a part that is missing or not what it should be is never a reward of zero.
+The rule of every environment applies: an exception of the user's code is reported with its line; the model sees only
+its own mistakes. A `ValueError` of `step` is an illegal move, and its text is the next observation. The results of
+`reset` and `step` are checked once, here: a missing or invalid part is never a reward of zero.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from velodrome.resources_servers.schema import Hook, hook
 from velodrome.settings.component import Field
 
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
-_ASKING = ("user", "system", "developer")
-_TRUTH = (bool, int)  # numpy's and torch's are plain by then
+_ROLES = ("user", "system", "developer")
+_TRUTH = (bool, int)  # numpy's and torch's are already converted
 
 
 def reset_fields(result: Any, limit_bytes: int) -> Json:
-    """`observation` and `info` of what `reset` returned: an observation, or both as a tuple."""
+    """Check the result of `reset`: an observation, or a tuple of observation and `info`."""
     observation, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     return {
-        "observation": _observation("reset", observation, limit_bytes, (*_ASKING, "assistant")),
+        "observation": _observation("reset", observation, limit_bytes, (*_ROLES, "assistant")),
         "info": _info("reset", info),
     }
 
 
 def step_fields(result: Any, limit_bytes: int) -> Json:
-    """The five parts of what `step` returned. An observation cannot speak for the model."""
+    """Check the five parts of the result of `step`. An observation cannot have the role `assistant`."""
     if not isinstance(result, tuple | list) or len(result) != len(STEP_PARTS):
         raise ToolError(f"step returned {reprlib.repr(result)}, not ({', '.join(STEP_PARTS)})")
     observation, reward, terminated, truncated, info = result
     return {
-        "observation": _observation("step", observation, limit_bytes, _ASKING),
+        "observation": _observation("step", observation, limit_bytes, _ROLES),
         "reward": reward_number(reward),
         "terminated": _flag("terminated", terminated),
         "truncated": _flag("truncated", truncated),
@@ -51,34 +51,34 @@ def step_fields(result: Any, limit_bytes: int) -> Json:
 
 
 def addressed_reset(result: Any, limit_bytes: int) -> Json:
-    """The same of several players: `observation` is by player."""
+    """Check the result of `reset` in a game of several players: `observation` is keyed by player."""
     observation, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    each = _by_player("reset", "observation", observation)
+    by_player = _by_player("reset", "observation", observation)
     return {
-        "observation": {name: reset_fields(part, limit_bytes)["observation"] for name, part in each.items()},
+        "observation": {name: reset_fields(part, limit_bytes)["observation"] for name, part in by_player.items()},
         "info": _info("reset", info),
     }
 
 
 def addressed_step(result: Any, limit_bytes: int) -> Json:
-    """The same of several players: `observation` and `reward` are by player."""
+    """Check the result of `step` in a game of several players: `observation` and `reward` are keyed by player."""
     if not isinstance(result, tuple | list) or len(result) != len(STEP_PARTS):
         raise ToolError(f"step returned {reprlib.repr(result)}, not ({', '.join(STEP_PARTS)})")
     observation, reward, terminated, truncated, info = result
-    whole = step_fields((None, 0.0, terminated, truncated, info), limit_bytes)
+    checked_turn = step_fields((None, 0.0, terminated, truncated, info), limit_bytes)
     observations = _by_player("step", "observation", observation)
-    if not (observations or whole["terminated"] or whole["truncated"]):
+    if not (observations or checked_turn["terminated"] or checked_turn["truncated"]):
         raise ToolError("step addresses no player, and is not the end")
     return {
-        **whole,
-        "observation": {name: _observation("step", part, limit_bytes, _ASKING) for name, part in observations.items()},
+        **checked_turn,
+        "observation": {name: _observation("step", part, limit_bytes, _ROLES) for name, part in observations.items()},
         "reward": {name: reward_number(part) for name, part in _by_player("step", "reward", reward).items()},
     }
 
 
-def _by_player(hook: str, what: str, value: Any) -> Json:
+def _by_player(hook: str, field_name: str, value: Any) -> Json:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise ToolError(f'{hook} returned {reprlib.repr(value)} as "{what}", not a dict by player')
+        raise ToolError(f'{hook} returned {reprlib.repr(value)} as "{field_name}", not a dict by player')
     return value
 
 
@@ -98,7 +98,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A scalar of numpy or torch as Python's."""
+    """Convert a scalar of numpy or torch to Python's."""
     return value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
 
 
@@ -112,15 +112,15 @@ def _info(name: str, info: Any) -> Json:
 
 
 def _observation(name: str, observation: Any, limit_bytes: int, roles: tuple[str, ...]) -> str | list[Json] | None:
-    """A text or messages as they are, None for nothing, anything else as JSON."""
+    """A text, messages or None unchanged; anything else as JSON."""
     if observation is None:
         return None
     if not isinstance(observation, list):
         return tool_text(name, observation, limit_bytes)
     for message in observation:
         if not isinstance(message, dict) or message.get("role") not in roles or not message.get("content"):
-            shown = f'{reprlib.repr(message)}, not a message: {{"role": "user", "content": "…"}}'
-            raise ToolError(f"{name} returned an observation with {shown}")
+            problem = f'{reprlib.repr(message)}, not a message: {{"role": "user", "content": "…"}}'
+            raise ToolError(f"{name} returned an observation with {problem}")
     messages: list[Json] = orjson.loads(json_bytes(name, observation))
     return messages
 
@@ -130,7 +130,7 @@ class Game:
     """The turns of one session so far."""
 
     rewards: list[Any] = field(default_factory=list)
-    info: Json = field(default_factory=dict)  # of the last turn
+    info: Json = field(default_factory=dict)  # from the last turn
     illegal: int = 0  # moves
     over: bool = False
 
@@ -138,7 +138,7 @@ class Game:
 class TurnEnvironment(Environment):
     """Turns, sessions and a score. Subclass it and write `step`; `reset`, tools and `verify` where they are needed.
 
-    What a model answers without calling a tool is the action; the observation is the next user message. The reward is
+    The model's answer without a tool call is the action; the observation is the next user message. The reward is
     the sum of the steps' rewards, with the last `info` beside it, unless there is a `verify`. Without a `seed_session`
     the session is an empty dict.
     """
@@ -158,9 +158,11 @@ class TurnEnvironment(Environment):
         step = hook(owner, TurnEnvironment, "step")
         if step is None:
             raise InputError(f"{owner.__name__} has no step; write def step(self, action, session)")
-        taken = sorted({"reset", "step"} & self._shape.tools.keys())
-        if taken:
-            raise InputError(f'{owner.__name__}: "{taken[0]}" is a turn and cannot be a tool; call the tool otherwise')
+        conflicts = sorted({"reset", "step"} & self._shape.tools.keys())
+        if conflicts:
+            raise InputError(
+                f'{owner.__name__}: "{conflicts[0]}" is a turn and cannot be a tool; call the tool otherwise'
+            )
         self._step: Hook = step
         self._reset = hook(owner, TurnEnvironment, "reset")
         self._games: dict[str, Game] = {}
@@ -181,25 +183,25 @@ class TurnEnvironment(Environment):
         return handle
 
     async def begin(self, session: str, task: Json) -> Json | None:
-        """The first turn; without a `reset` it says nothing, and the task's own prompt begins."""
+        """The first turn. Without a `reset` it has no observation, and the task's prompt comes first."""
         if session in self._games and self._games[session].rewards:
             raise ToolError("reset: the game of this session has begun; another one needs a session of its own")
         self._games[session] = Game()
         if self._reset is None:
             return self._read_reset(None, 0)
         with blame(ToolError, "reset"):
-            result = await self._played(self._reset, session, task)
+            result = await self._run_hook(self._reset, session, task)
             with result_of(self._reset.function):
                 return self._read_reset(result, self.max_tool_output_bytes)
 
     async def advance(self, session: str, action: str | dict[str, str]) -> Json:
-        """The answer to what the model said. An illegal move earns nothing and costs a turn."""
+        """The response to the model's action. An illegal move earns nothing and uses up a turn."""
         game = self._games.get(session)
         if game is None or game.over:
             raise ToolError("step: there is nothing to play: reset comes first, and nothing after the end")
         with blame(ToolError, "step"):
             try:
-                result = await self._played(self._step, session, well_formed(action))
+                result = await self._run_hook(self._step, session, well_formed(action))
             except ValueError as error:
                 result = self._illegal(action, f"error: {one_line(error)}", game)
             with result_of(self._step.function):
@@ -209,7 +211,7 @@ class TurnEnvironment(Environment):
         return turn
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
-        """What `verify` says, or without one the sum of the steps' rewards."""
+        """The result of `verify`, or without one the sum of the steps' rewards."""
         if self._shape.verify is not None:
             return await super().score(session, task, response)
         game = self._games.get(session)
@@ -223,19 +225,19 @@ class TurnEnvironment(Environment):
         await super().close(session)
 
     async def deferrable(self) -> bool:
-        """Whether `verify` can run later; the rewards of steps are the session's."""
+        """Whether `verify` can run later: not without a `verify`, because the steps' rewards are in the session."""
         return self._shape.verify is not None and await super().deferrable()
 
     def _illegal(self, action: Any, text: str, game: Game) -> tuple[Any, ...]:
-        """What an illegal move comes to."""
+        """Count an illegal move; returns its result in the form of `step`."""
         game.illegal += 1
         return text, 0.0, False, game.illegal == self.illegal_moves, game.info
 
     def _total(self, game: Game) -> Json:
-        """What the steps come to."""
+        """The score from the steps' rewards."""
         return {**game.info, "reward": fsum(game.rewards)}
 
-    async def _played(self, hook: Hook, session: str, argument: Any) -> Any:
+    async def _run_hook(self, hook: Hook, session: str, argument: Any) -> Any:
         call = partial(hook.function, self, argument)
         if hook.wants_session:
             call = partial(call, session=self._state(session, ToolError))
@@ -249,7 +251,7 @@ class TurnEnvironment(Environment):
 
 
 def well_formed(text: Any) -> Any:
-    """The text, or each text by name, with half characters replaced: an environment may repeat what it was told."""
+    """Replace lone surrogates in a text, or in each text of a dict: an environment may repeat the action."""
     if isinstance(text, dict):
         return {name: well_formed(each) for name, each in text.items()}
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,1 +1,1 @@
-"""Models: who answers one `/v1/responses` call."""
+"""Models: each answers `/v1/responses` calls."""

@@ -1,8 +1,8 @@
-"""Chat-completion chunks as the events of a streamed Response, and at the end the Response itself.
+"""Convert chat-completion chunks to the events of a streamed Response, and at the end to the Response.
 
-`Fold` adds chunks up to the completion they are the pieces of. `ChatStream` turns pieces into events as they come; the
-items of the Response have the ids and places of their events. Pieces are kept in lists and joined once, so
-the work grows with the length of an answer, not with its square.
+`Fold` joins chunks into a completion. `ChatStream` converts chunks to events as they arrive; the items of the Response
+have the ids and places of their events. Text pieces are collected in lists and joined once, so the work is linear in
+the length of an answer.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from velodrome.responses_api_models.conversion import response_from_chat
 
 Json = dict[str, Any]
 
-_KEPT = ("id", "created", "model", "system_fingerprint", "service_tier", "prompt_token_ids")
+_HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier", "prompt_token_ids")
 _TEXTS = ("content", "reasoning_content", "refusal")
 _PART_OF = {"content": "output_text", "refusal": "refusal", "reasoning_content": "reasoning_text"}
 
 
 class Fold:
-    """The completion so far. `where` begins its errors."""
+    """The completion so far. `where` is the prefix of its error messages."""
 
     def __init__(self, where: str) -> None:
         self._where = where
         self._head: Json = {}
         self._texts: dict[str, list[str]] = {}
         self._annotations: list[Json] = []
-        self._stop: Any = None  # the text that ended it, where the server says so
+        self._stop: Any = None  # the stop sequence, if the server reports it
         self._calls: dict[int, _CallPieces] = {}
         self._logprobs: list[Json] = []
         self._token_ids: list[int] = []
@@ -39,19 +39,19 @@ class Fold:
         self._usage: Json | None = None
 
     def add(self, chunk: Json) -> list[Json]:
-        """Take one chunk; what it adds to the message comes back, every piece of a call with its id and name."""
+        """Add a chunk; returns its deltas, with an id and a name in every piece of a call."""
         with blame(ModelError, f"{self._where}: not a chat completion chunk"):
             if chunk.get("error"):
                 raise self._error(chunk["error"])
-            for name in _KEPT:
+            for name in _HEAD_FIELDS:
                 if chunk.get(name) is not None:
                     self._head.setdefault(name, chunk[name])
             self._usage = chunk.get("usage") or self._usage
             choices = chunk.get("choices") or ()
-            return [self._added(choice) for choice in choices if not choice.get("index")]
+            return [self._delta(choice) for choice in choices if not choice.get("index")]
 
-    def whole(self) -> Json:
-        """The completion; raises `ModelError` if the last chunk has not come."""
+    def completed(self) -> Json:
+        """The completion. Raises `ModelError` if the last chunk is missing."""
         if self._finish is None:
             raise ModelError(f"{self._where}: the answer has no end")
         message: Json = {"role": "assistant", "content": None}
@@ -59,7 +59,7 @@ class Fold:
         if self._annotations:
             message["annotations"] = self._annotations
         if self._calls:
-            message["tool_calls"] = [self._calls[index].whole() for index in sorted(self._calls)]
+            message["tool_calls"] = [self._calls[index].completed() for index in sorted(self._calls)]
         choice: Json = {"index": 0, "finish_reason": self._finish, "message": message}
         choice |= {"stop_reason": self._stop} if self._stop else {}
         if self._logprobs:
@@ -69,7 +69,7 @@ class Fold:
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage}
 
     def _all_ids(self) -> bool:
-        """Whether an id came for every token: some proxies drop chunks without text, and the ids with them."""
+        """Whether every token has an id: some proxies drop chunks without text, and the ids in them."""
         generated = (self._usage or {}).get("completion_tokens")
         return generated is None or generated == len(self._token_ids)
 
@@ -80,22 +80,22 @@ class Fold:
             f"{self._where}: {reported.get('message', reported)}", status=code if isinstance(code, int) else None
         )
 
-    def _added(self, choice: Json) -> Json:
-        raw = choice.get("delta") or {}
+    def _delta(self, choice: Json) -> Json:
+        raw_delta = choice.get("delta") or {}
         self._stop = choice.get("stop_reason") or self._stop
-        role = raw.get("role") or "assistant"
+        role = raw_delta.get("role") or "assistant"
         if role != "assistant":
             raise ModelError(f"{self._where}: a model may not speak as {role!r:.40}, only as the assistant")
-        delta: Json = {name: raw[name] for name in _TEXTS if raw.get(name) is not None}
-        if "reasoning_content" not in delta and isinstance(raw.get("reasoning"), str):
-            delta["reasoning_content"] = raw["reasoning"]
+        delta: Json = {name: raw_delta[name] for name in _TEXTS if raw_delta.get(name) is not None}
+        if "reasoning_content" not in delta and isinstance(raw_delta.get("reasoning"), str):
+            delta["reasoning_content"] = raw_delta["reasoning"]
         for name, text in delta.items():
             if not isinstance(text, str):
                 raise ModelError(f'{self._where}: "{name}" of a chunk must be text, found {type(text).__name__}')
             self._texts.setdefault(name, []).append(text)
-        self._annotations += raw.get("annotations") or ()
-        if raw.get("tool_calls"):
-            delta["tool_calls"] = [self._call(piece) for piece in raw["tool_calls"]]
+        self._annotations += raw_delta.get("annotations") or ()
+        if raw_delta.get("tool_calls"):
+            delta["tool_calls"] = [self._call(piece) for piece in raw_delta["tool_calls"]]
         probs = (choice.get("logprobs") or {}).get("content")
         if probs:
             self._logprobs += probs
@@ -111,7 +111,7 @@ class Fold:
         index = piece.get("index")
         if index is not None and not isinstance(index, int):
             raise TypeError("the index of a call must be a number")
-        if index is None:  # some servers send whole calls and do not count them
+        if index is None:  # some servers send complete calls without an index
             index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, 0)
         call = self._calls.get(index)
         if call is None:
@@ -120,7 +120,7 @@ class Fold:
         arguments = function.get("arguments") or ""
         is_named = bool(call.name)
         call.add(function.get("name") or "", arguments)
-        if not is_named:  # with the name comes what was said of the arguments before it
+        if not is_named:  # the first delta with a name has all arguments so far
             arguments = "".join(call.arguments) if call.name else ""
         return {"id": call.id, "name": call.name[0] if call.name else "", "arguments": arguments}
 
@@ -143,7 +143,7 @@ class _CallPieces:
         if arguments:
             self.arguments.append(arguments)
 
-    def whole(self) -> Json:
+    def completed(self) -> Json:
         function = {"name": "".join(self.name), "arguments": "".join(self.arguments)}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -155,16 +155,16 @@ class ChatStream:
         self._request = request
         self._fold = Fold(where)
         self._id = ""
-        # The items begun so far and their places: "reasoning", "message", ids of calls.
+        # The places of the items begun so far, by "reasoning", "message" or the id of a call.
         self._order: dict[str, int] = {}
-        self._parts: list[str] = []  # those of the message
+        self._parts: list[str] = []  # of the message
 
     def add(self, chunk: Json) -> Iterator[Json]:
-        """What a chunk adds; the first one begins the Response."""
+        """The events of a chunk; the first chunk begins the Response."""
         deltas = self._fold.add(chunk)
         if not self._id:
             self._id = chunk.get("id") or f"resp_{uuid4().hex}"
-            head = {name: chunk[name] for name in _KEPT if name in chunk}
+            head = {name: chunk[name] for name in _HEAD_FIELDS if name in chunk}
             yield from events.first_events(self._response({**head, "choices": [{"message": {"content": ""}}]}))
         for delta in deltas:
             for name in ("reasoning_content", "content", "refusal"):
@@ -174,8 +174,8 @@ class ChatStream:
                 yield from self._call(piece)
 
     def end(self) -> Iterator[Json]:
-        """Every item as it turned out, those that had no pieces too, and the Response."""
-        response = self._response(self._fold.whole())
+        """The final events: every item, including those without chunks, and the Response."""
+        response = self._response(self._fold.completed())
         opened = len(self._order)
         output = sorted(response["output"], key=self._place)
         for index, item in enumerate(output):
@@ -191,7 +191,7 @@ class ChatStream:
         return response_from_chat({**completion, "id": self._id}, self._request)
 
     def _place(self, item: Json) -> int:
-        """Where an item began; one that had no pieces comes last."""
+        """The place of an item; an item without chunks comes last."""
         key = item.get("call_id") or item["type"]
         return self._order.get(key, len(self._order))
 
@@ -206,16 +206,16 @@ class ChatStream:
         return {"item_id": item_id(kind, self._id, index), "output_index": index}
 
     def _text(self, key: str, name: str, delta: Json) -> Iterator[Json]:
-        new = key not in self._order
+        is_new = key not in self._order
         item: Json = {"type": key} if key == "reasoning" else {"type": key, "role": "assistant"}
         yield from self._open(key, item)
         part = _PART_OF[name]
         if key == "message":
-            new = part not in self._parts
-            if new:
+            is_new = part not in self._parts
+            if is_new:
                 self._parts.append(part)
         at = {**self._at(key, key), "content_index": self._parts.index(part) if key == "message" else 0}
-        if new:
+        if is_new:
             yield events.part_added(part, at)
         yield events.part_delta(part, at, delta[name], delta.get("logprobs"))
 

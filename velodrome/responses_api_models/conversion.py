@@ -1,10 +1,10 @@
 """OpenAI Responses <-> Chat Completions, both ways: requests, conversations, answers, usage.
 
-Pure functions that copy no more than they change and never change their arguments. What both sides can say
-survives the way there and back. What only one side can say raises `ModelError` where leaving it out would change the
-conversation, else it is left out. `developer` becomes `system`, because the chat templates of open models skip roles
-they do not know. Fields not named here (`top_k`, `seed`, `chat_template_kwargs`, …) pass through. A conversation may be
-any mix of items, chat messages and the messages of a rollouts file.
+Pure functions that never change their arguments and copy only what they change. A value that both formats have survives
+a round trip. A value that only one format has raises `ModelError` if the conversation would change without it, and is
+dropped otherwise. `developer` becomes `system`, because the chat templates of open models skip unknown roles. Fields
+not named here (`top_k`, `seed`, `chat_template_kwargs`, …) pass through. A conversation may mix items, chat messages
+and the messages of a rollouts file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from velodrome.responses_api_models.tokens import LOGPROBS, token_fields
 
 Json = dict[str, Any]
 
-# Request fields that are renamed, reshaped, or unknown to the other side.
+# Request fields that are renamed, reshaped, or missing in the other format.
 STATEFUL = ("previous_response_id", "conversation", "prompt", "background")
 _RESHAPED = ("tools", "tool_choice")
 _RESPONSES_ONLY = frozenset(
@@ -49,7 +49,7 @@ _USAGE = {
     "prompt_tokens_details": "input_tokens_details",
     "completion_tokens_details": "output_tokens_details",
 }
-_CHAT_USAGE = {theirs: ours for ours, theirs in _USAGE.items()}
+_CHAT_USAGE = {chat_name: response_name for response_name, chat_name in _USAGE.items()}
 _WRAPPED = ("function", "custom", "json_schema", "allowed_tools", "url_citation")
 _CHAT_FIELDS = frozenset(("tool_calls", "reasoning_content", "reasoning", "reasoning_encrypted", "refusal"))
 _CHAT_PARTS = frozenset(("text", "image_url", "file"))
@@ -57,9 +57,9 @@ _TOKENS = frozenset(TOKEN_FIELDS)
 
 
 def chat_request(request: Json, *, max_tokens_field: str = "max_tokens") -> Json:
-    """A Responses request -> a chat request; what has no form there is the caller's mistake.
+    """Convert a Responses request to a chat request. A value without a chat form is an error with status 400.
 
-    `max_tokens` is what most compatible servers take; OpenAI's newer models want `max_completion_tokens`.
+    Most compatible servers accept `max_tokens`; OpenAI's newer models require `max_completion_tokens`.
     """
     try:
         return _chat_request(request, max_tokens_field)
@@ -131,7 +131,7 @@ def _rename(source: Json, name: str, target: Json, new_name: str) -> None:
 
 
 def _flat_tool(tool: Json) -> Json:
-    # Chat tools are lax unless they say otherwise, Responses tools are strict.
+    # Without `strict`, chat tools are lax and Responses tools are strict.
     return {"strict": False, **flat(tool)} if tool.get("type") == "function" else flat(tool)
 
 
@@ -151,7 +151,7 @@ def _rename_choice(request: Json, body: Json, shape: Callable[[Json], Json]) -> 
 
 @blame(ModelError, "chat completion")
 def turn_from_chat(completion: Any, request: Json) -> Turn:
-    """The turn in a chat completion. Whether a model can have said it is for `output_flaw` to say."""
+    """The turn in a chat completion. `output_flaw` checks whether a model may return it."""
     choice = _choice(completion)
     output = turn_items(choice["message"])
     response_id = completion.get("id") or f"resp_{uuid4().hex}"
@@ -181,7 +181,7 @@ def turn_from_chat(completion: Any, request: Json) -> Turn:
 
 
 def response_from_chat(completion: Any, request: Json) -> Json:
-    """A chat completion -> the Response to that request."""
+    """Convert a chat completion to the Response to that request."""
     return turn_from_chat(completion, request).response(request)
 
 
@@ -212,7 +212,7 @@ def response_usage(usage: Json | None) -> Json | None:
 
 @blame(ModelError, "response")
 def chat_from_response(response: Json) -> Json:
-    """A Response -> a chat completion with one choice; steps of hosted tools have no place in it."""
+    """Convert a Response to a chat completion with one choice. Steps of hosted tools are dropped."""
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
         raise ModelError('response: no "output" list')
     message: Json = {"role": "assistant", "content": None}
@@ -235,12 +235,12 @@ def chat_from_response(response: Json) -> Json:
     reason = (response.get("incomplete_details") or {}).get("reason")
     finish = _FINISH.get(reason or "") or ("tool_calls" if "tool_calls" in message else "stop")
     if finish == "stop" and response.get("status") == "incomplete":
-        finish = "length"  # an agent out of steps: the nearest of OpenAI's words
+        finish = "length"  # an agent out of steps: the closest of OpenAI's reasons
     logprobs = {"content": probs} if probs else None
     usage = response.get("usage")
     choice: Json = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
     completion = {name: value for name, value in response.items() if name not in _RESPONSE_FIELDS}
-    if message.get("generation_token_ids"):  # where vLLM has them; ours are in the message, as NeMo Gym's
+    if message.get("generation_token_ids"):  # vLLM's place for them; ours is the message, as in NeMo Gym
         choice["token_ids"] = message["generation_token_ids"]
     if message.get("prompt_token_ids"):
         completion["prompt_token_ids"] = message["prompt_token_ids"]
@@ -259,11 +259,11 @@ def chat_from_response(response: Json) -> Json:
 
 
 class Pieces(list[str]):
-    """A text of a turn that is still being put together; a plain list is content in parts."""
+    """The pieces of a text that is still being assembled; a plain list is content in parts."""
 
 
 def nested(spec: Json) -> Json:
-    """`{type: T, …}` -> `{type: T, T: {…}}`: how chat writes tools, tool choices, schemas and citations."""
+    """`{type: T, …}` -> `{type: T, T: {…}}`: chat's form of tools, tool choices, schemas and citations."""
     kind = spec.get("type")
     if kind not in _WRAPPED or isinstance(spec.get(kind), dict):
         return spec
@@ -278,25 +278,25 @@ def flat(spec: Json) -> Json:
 
 @blame(ModelError, "input")
 def converted(conversation: GrowingInput, convert: Callable[[Iterable[Json], int], list[Json]]) -> list[Json]:
-    """The conversation in another shape. What was converted for the call before is not converted again."""
-    count, done = conversation.converted.get(convert, (0, []))
-    turns = [*done, *convert(conversation[count:], count)]
-    if not _is_own(conversation[-1]):  # else a later item may belong to the last message
+    """Convert a conversation that grows. Items converted for the previous call are not converted again."""
+    count, converted_items = conversation.converted.get(convert, (0, []))
+    turns = [*converted_items, *convert(conversation[count:], count)]
+    if not _is_of_model(conversation[-1]):  # else a later item may belong to the last message
         conversation.converted[convert] = len(conversation), turns
     return turns
 
 
-def _is_own(item: Json) -> bool:
-    """Whether an item is part of a turn of the model."""
+def _is_of_model(item: Json) -> bool:
+    """Whether an item is part of the model's turn."""
     kind = item.get("type", "message")
     return kind in ADD and (kind != "message" or item.get("role", "assistant") == "assistant")
 
 
 @blame(ModelError, "input")
 def response_items(conversation: Iterable[Json], start: int = 0) -> list[Json]:
-    """A conversation in any mix of shapes -> Response items.
+    """Convert a conversation in any mix of shapes to Response items.
 
-    Messages of chat or of a rollouts file are opened up and token fields taken off; all else is the same object.
+    Messages of chat or of a rollouts file are split into items, and token fields are removed; other items stay as is.
     """
     return _items(conversation, start)
 
@@ -334,9 +334,9 @@ def _message_items(message: Json, index: int) -> list[Json]:
 
 
 def turn_items(message: Json, ids: str = "") -> list[Json]:
-    """An assistant message of chat or of a rollouts file -> its reasoning, text and calls; at least one item.
+    """Split an assistant message of chat or of a rollouts file into reasoning, text and calls; at least one item.
 
-    A call without an id gets one that begins with `ids`, and is a new one if that is empty.
+    A call without an id gets one with the prefix `ids`, or a random one if that is empty.
     """
     items: list[Json] = []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
@@ -374,7 +374,7 @@ def _arguments(value: Any) -> str:
 
 
 def _response_content(content: Any, text_type: str) -> Any:
-    """Chat's content parts -> Responses'; the same object if there is nothing to change."""
+    """Convert chat's content parts to those of Responses; returns the same object if nothing changes."""
     if not isinstance(content, list) or all(part.get("type") not in _CHAT_PARTS for part in content):
         return content
     return [_response_part(part, text_type) for part in content]
@@ -392,10 +392,10 @@ def _response_part(part: Json, text_type: str) -> Json:
 
 
 def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
-    """A conversation in any mix of shapes -> chat messages; one turn's reasoning, text and calls share a message."""
+    """Convert a conversation in any mix of shapes to chat messages. Reasoning, text and calls of a turn share one."""
     messages: list[Json] = []
     turns: list[Json] = []
-    turn: Json | None = None  # the assistant message being put together
+    turn: Json | None = None  # the assistant message being assembled
     for index, item in enumerate(_items(conversation, start), start):
         kind = item.get("type", "message")
         if kind == "function_call_output":
@@ -407,7 +407,7 @@ def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
             role = "system" if item["role"] == "developer" else item["role"]
             messages.append({"role": role, "content": _chat_content(item.get("content"))})
         elif kind in ADD:
-            if turn is None or _ends(turn, kind):
+            if turn is None or _starts_new_turn(turn, kind):
                 turn = {"role": "assistant", "content": None}
                 messages.append(turn)
                 turns.append(turn)
@@ -420,15 +420,15 @@ def chat_messages(conversation: Iterable[Json], start: int = 0) -> list[Json]:
 
 
 def joined(turn: Json) -> Json:
-    """The turn with its texts, which `ADD` collects piece by piece, as texts."""
+    """Join the pieces that `ADD` has collected for the turn's texts."""
     for name in ("content", "reasoning_content", "refusal"):
         if isinstance(turn.get(name), Pieces):
             turn[name] = "".join(turn[name])
     return turn
 
 
-def _ends(turn: Json, kind: str) -> bool:
-    """Whether an item of this kind comes after the turn, rather than in it."""
+def _starts_new_turn(turn: Json, kind: str) -> bool:
+    """Whether an item of this kind belongs to the next turn."""
     return kind != "function_call" and (turn["content"] is not None or "refusal" in turn or "tool_calls" in turn)
 
 
@@ -469,7 +469,7 @@ ADD: dict[str, Callable[[Json, Json], None]] = {
 
 
 def _chat_content(content: Any, *, one_text: bool = False) -> Any:
-    """Responses' content parts -> chat's; a single text part becomes the text itself, as more servers take it."""
+    """Convert content parts of Responses to chat's. A single text part becomes a text, which more servers accept."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

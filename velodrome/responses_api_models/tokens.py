@@ -1,6 +1,6 @@
-"""Token ids and log-probabilities: what a request wants, and what an answer has, wherever its server put it.
+"""Token ids and log-probabilities: those requested, and those in an answer, in any server's format.
 
-A field that was requested and did not come is `null`, so a row shows what it lacks.
+A field that was requested but is missing in the answer is `null` in the row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNREQUESTED = frozenset(
 _PLACES = frozenset((*TOKEN_FIELDS, "token_ids", "provider_specific_fields", "input_messages", "output_messages"))
 
 
-def wanted(request: Json, over: Json) -> tuple[str, ...]:
-    """Which of the token fields a request wants; the fields of `over` win over its own."""
+def requested(request: Json, over: Json) -> tuple[str, ...]:
+    """The token fields that a request asks for; fields of `over` override its own."""
     if _REQUEST_FIELDS.isdisjoint(request) and _REQUEST_FIELDS.isdisjoint(over):
         return ()
     values = {name: over.get(name, request.get(name)) for name in _REQUEST_FIELDS}
@@ -37,7 +37,7 @@ def wanted(request: Json, over: Json) -> tuple[str, ...]:
 
 
 def add_request_fields(body: Json, names: Sequence[str], *, chat: bool) -> None:
-    """Add the fields with which this endpoint is asked for token fields."""
+    """Add the fields that request token fields from this endpoint."""
     if IDS in names:
         body["return_token_ids"] = True
         if not chat:
@@ -47,7 +47,7 @@ def add_request_fields(body: Json, names: Sequence[str], *, chat: bool) -> None:
     if chat:
         body["logprobs"] = True
     else:
-        body.pop("logprobs", None)  # chat's word
+        body.pop("logprobs", None)  # a field of chat only
         include = body.get("include") or []
         body["include"] = include if LOGPROBS in include else [*include, LOGPROBS]
 
@@ -60,7 +60,7 @@ def has_tokens(response: Json) -> bool:
 def token_fields(answer: Json) -> Json:
     """The token ids and log-probabilities of a chat completion or a Response, under the names of a rollout.
 
-    They are in the first choice or beside it (vLLM, SGLang), in its `provider_specific_fields` (litellm), in its
+    They are in or next to the first choice (vLLM, SGLang), in its `provider_specific_fields` (litellm), in its
     message (Velodrome), with the log-probabilities (llama.cpp), or in the raw messages of a Response (vLLM).
     """
     choice: Json = (answer.get("choices") or ({},))[0]
@@ -88,34 +88,34 @@ def token_fields(answer: Json) -> Json:
     if not prompt and not ids and not log_probs:
         return {}
     if (ids and len(log_probs or ids) != len(ids)) or (not ids and len(probs) != generated):
-        log_probs = None  # of some tokens only, and unknown which
+        log_probs = None  # they cover only some tokens, and it is unknown which
     if not ids and (message.get("content") or not message):
-        log_probs = None  # they are on the text
+        log_probs = None  # they are on the text part
     fields = {PROMPT: prompt, IDS: ids, LOG_PROBS: log_probs}
     return {name: value for name, value in fields.items() if value}
 
 
 def mark_missing(output: list[Json], names: Sequence[str]) -> list[str]:
-    """Those of the fields that no item of an answer has; the last item has them as `null`."""
+    """The fields that no item of an answer has; sets them to `null` on the last item."""
     if not names:
         return []
     missing = [name for name in names if not any(item.get(name) for item in output)]
     if LOG_PROBS in missing and IDS not in names and any(_part_log_probs(item) for item in output):
-        missing.remove(LOG_PROBS)  # without ids they are on the text
+        missing.remove(LOG_PROBS)  # without ids they are on the text part
     if output:
         output[-1].update(dict.fromkeys(missing))
     return missing
 
 
 class MissingTokens:
-    """Logs once per model which requested fields do not come; a collection has its own report."""
+    """Logs once per model which requested fields are missing; a collection has its own report."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._is_logged = False
 
-    def say(self, names: Sequence[str], where: str, hint: str) -> None:
-        if names and not self._said:
-            self._said = True
+    def log_once(self, names: Sequence[str], where: str, hint: str) -> None:
+        if names and not self._is_logged:
+            self._is_logged = True
             listed = " and ".join(names)
             log.info("%s: asked for %s, which did not come (%s)", where, listed, hint)
 
@@ -133,7 +133,7 @@ def _part_log_probs(item: Json) -> list[Json]:
 
 
 def _raw_tokens(answer: Json, name: str) -> list[int] | None:
-    """The tokens of the one raw message; with several (hosted tools) the answer was made in several turns."""
+    """The tokens of a single raw message. Several messages (hosted tools) are several turns: None."""
     raw = answer.get(name)
     if not isinstance(raw, list) or len(raw) != 1 or not isinstance(raw[0], dict):
         return None
@@ -141,13 +141,13 @@ def _raw_tokens(answer: Json, name: str) -> list[int] | None:
 
 
 def _ids_in(probs: Iterable[Json]) -> list[int]:
-    """Token ids that came with the log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM)."""
+    """The token ids in log-probabilities: in `id` (llama.cpp) or as `token_id:7` (vLLM); empty if one is missing."""
     ids: list[int] = []
     for entry in probs:
-        number = entry.get("id")
-        if number is None and entry["token"].startswith("token_id:"):
-            number = int(entry["token"][9:])
-        if number is None:
+        token_id = entry.get("id")
+        if token_id is None and entry["token"].startswith("token_id:"):
+            token_id = int(entry["token"][9:])
+        if token_id is None:
             return []
-        ids.append(number)
+        ids.append(token_id)
     return ids

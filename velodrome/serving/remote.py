@@ -29,7 +29,7 @@ from velodrome.resources_servers.turn_environment import (
     step_fields,
     well_formed,
 )
-from velodrome.responses_api_models.openai_model.replies import is_stream, response_in, response_stream
+from velodrome.responses_api_models.openai_model.replies import is_stream, parse_response, response_stream
 from velodrome.serving import wire
 from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.timing import spans
@@ -67,7 +67,7 @@ class RemoteServer:
         if rollout is not None and rollout.seed is not None:
             headers = {**(headers or {}), context.SEED_HEADER: rollout.seed}
         try:
-            data, read = orjson.dumps(body), response_in if kind is ModelError else None
+            data, read = orjson.dumps(body), parse_response if kind is ModelError else None
             reply = await http.shared().post(self._target(route), data, policy, headers=headers, read=read)
         except CallError as error:
             raise failure_of(error, kind) from error

@@ -20,7 +20,7 @@ from velodrome.environments.equivalence_llm_judge.judge import (
 )
 from velodrome.errors import InputError, VerifyError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answers import need, shown
+from velodrome.resources_servers.answers import need, shortened
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.settings.component import Field
@@ -69,14 +69,14 @@ class EquivalenceLlmJudge(Environment):
         if verdicts[-1] is None and self.on_unparsed == "fail":
             raise VerifyError(
                 f"judge: no {self.equal_label} or {self.different_label} on the last line of its reply, in"
-                f" {self.judge_attempts} attempts; the last was {shown(replies[-1][-200:])!r}"
+                f" {self.judge_attempts} attempts; the last was {shortened(replies[-1][-200:])!r}"
             )
         return {
             "reward": float(bool(verdicts[-1])),
             "swayed": float(verdicts == [True, False]),  # the order decided
             "unparsed": float(verdicts[-1] is None),
             "judge_calls": len(replies),
-            "judge_replies": [shown(reply) for reply in replies],
+            "judge_replies": [shortened(reply) for reply in replies],
         }
 
     def question_for(self, question: str, first: str, second: str) -> list[Json]:

@@ -17,7 +17,7 @@ from velodrome.environments.equivalence_rule.readings import (
 )
 from velodrome.errors import InputError, TaskError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answers import FORMS, agreed, need, shown, statements
+from velodrome.resources_servers.answers import FORMS, agreed, need, shortened, statements
 from velodrome.resources_servers.environment import Environment
 from velodrome.settings.component import Field
 
@@ -45,7 +45,7 @@ class EquivalenceRule(Environment):
         said = statements(response.text, self.extraction)
         value = agreed([kind.read(text) for text in said], self.several)
         right = value is not None and any(kind.equal(value, each) for each in expected)
-        extracted = shown(said[-1]) if said else None
+        extracted = shortened(said[-1]) if said else None
         return {"reward": float(right), "extracted_answer": extracted, "understood": float(value is not None)}
 
     def reference_answer(self, task: Json) -> str:

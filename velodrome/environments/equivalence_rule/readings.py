@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from velodrome.errors import TaskError
-from velodrome.resources_servers.answers import bare, need, same, value_of, words
+from velodrome.resources_servers.answers import bare, need, same_number, value_of, words
 
 MAX_DIGITS = 400
 MAX_TEXT = 2_000
@@ -66,7 +66,7 @@ class NumberReading:
     def equal(self, answer: Fraction, expected: Fraction) -> bool:
         """Within the task's tolerances; without any, whole numbers exactly and others to a millionth."""
         if self.absolute is None and self.relative is None:
-            return same(answer, expected)
+            return same_number(answer, expected)
         allowed = max(self.absolute or Fraction(0), (self.relative or Fraction(0)) * abs(expected))
         return abs(answer - expected) <= allowed
 

@@ -23,7 +23,7 @@ import orjson
 from velodrome.environments.code_gen.cases import same_value
 from velodrome.errors import TaskError
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answers import shown, words
+from velodrome.resources_servers.answers import shortened, words
 from velodrome.resources_servers.environment import Environment
 
 MAX_DEPTH = 64
@@ -273,7 +273,7 @@ def problems(text: bytes, value: Any, formats: bool) -> list[str]:
         raise TaskError('"schema" refers to itself without end') from None
     except OverflowError:  # of `multipleOf` with a whole number that no float holds
         return ["$: a number is too large"]
-    return [str(shown(f"{error.json_path}: {error.message[:200]}")) for error in errors]
+    return [str(shortened(f"{error.json_path}: {error.message[:200]}")) for error in errors]
 
 
 class SchemaCheck(Environment):

@@ -1,8 +1,8 @@
-"""Evaluate arithmetic that a model wrote.
+"""Evaluate arithmetic from a model.
 
-The text is hostile: only numbers, operators and a few functions are read, every value is bounded before it is computed,
-and whatever is wrong is a `ValueError` with one line for the model. `^` is read as a power, as in mathematics; there
-are no bit operations.
+The text is hostile: only numbers, operators and a few functions are accepted, every value is bounded before it is
+computed, and any mistake is a `ValueError` with one line for the model. `^` is a power, as in mathematics; there are no
+bit operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_PLACES = 300
 
 Number = int | float
 
-# A digit next to a letter is refused here, not by the parser, which would only warn of it ("1if x").
+# A digit next to a letter ("1if x") is rejected here, because the parser only warns about it.
 ALLOWED = re.compile(
     r"(?: [ \t\r\n]++ | [-+*/%(),]++ | (?:\d++(?:\.\d*+)?+ | \.\d++)(?:[eE][-+]?+\d++)?+ (?![\w.]) | [A-Za-z_]\w*+ )*+",
     re.ASCII | re.VERBOSE,
@@ -88,7 +88,7 @@ CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
 @lru_cache(maxsize=4096)
 def evaluate(expression: str) -> str:
-    """The value as text: whole numbers stay whole, others have at most 15 digits that count."""
+    """The value as text: whole numbers stay whole, others have at most 15 significant digits."""
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"the expression is longer than {MAX_LENGTH} characters")
     text = expression.translate(SPELLING).replace("^", "**").strip()
@@ -138,8 +138,8 @@ def _bounded(value: Any) -> Number:
         _fits(value.bit_length())
     elif not math.isfinite(value):
         raise ValueError("the number is too large")
-    number: Number = value
-    return number
+    bounded_value: Number = value
+    return bounded_value
 
 
 def _text(value: Number) -> str:

@@ -1,4 +1,4 @@
-"""State that lasts for one rollout: a counter that starts where the task says and that two tools work on."""
+"""State that lasts for one rollout: a counter with a start value from the task, and two tools that use it."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ class ExampleSessionStateMgmt(Environment):
         return {"count": session.value}
 
     async def verify(self, task: dict[str, Any], response: Response, session: Counter) -> dict[str, Any]:
-        """Compare the counter, not what the model says of it."""
+        """Compare the counter itself, not the model's report of it."""
         expected = whole_number(task, "expected_count", None)
         return {"reward": float(session.value == expected), "final_count": session.value}
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
-        """Add what is missing, read the counter, report it."""
+        """Add the missing count, read the counter, report it."""
         missing, expected = missing_count(task), whole_number(task, "expected_count", None)
-        return [added(missing), {"tool_calls": [{"name": "get_counter_value"}]}, f"The counter shows {expected}."]
+        return [add_call(missing), {"tool_calls": [{"name": "get_counter_value"}]}, f"The counter shows {expected}."]
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
-        """The counter ends elsewhere."""
+        """The counter ends at another value."""
         missing = missing_count(task)
         return {
-            "one too many": [added(missing + 1), "Done."],
-            "added, then one taken off": [added(missing), added(-1), "Done."],
+            "one too many": [add_call(missing + 1), "Done."],
+            "added, then one taken off": [add_call(missing), add_call(-1), "Done."],
             "only read": [{"tool_calls": [{"name": "get_counter_value"}]}, "Done."],
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Claims, and calls that are to reach the state some other way."""
+        """False claims, and calls that try to change the state in another way."""
         missing, expected = missing_count(task), whole_number(task, "expected_count", None)
         state = {"value": expected}
         calls = {
@@ -75,17 +75,17 @@ class ExampleSessionStateMgmt(Environment):
 
 
 def missing_count(task: dict[str, Any]) -> int:
-    """What has to be added to the counter."""
+    """The count to add to the counter."""
     return whole_number(task, "expected_count", None) - whole_number(task, "initial_count", 0)
 
 
-def added(count: int) -> dict[str, Any]:
-    """The move of a model that adds to the counter."""
+def add_call(count: int) -> dict[str, Any]:
+    """A model's answer that calls `increment_counter`."""
     return {"tool_calls": [{"name": "increment_counter", "arguments": {"count": count}}]}
 
 
 def whole_number(task: dict[str, Any], name: str, default: int | None) -> int:
-    """One field of the task that has to be a whole number."""
+    """A field of the task, which must be a whole number."""
     value = task.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TaskError(f'"{name}" must be a whole number, not {str(value)[:80]!r}')

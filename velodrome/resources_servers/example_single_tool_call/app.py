@@ -1,4 +1,4 @@
-"""One tool, one call: a model is asked for the weather and has to look it up."""
+"""One tool, one call: the task asks for the weather, and the model must look it up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from velodrome.records.conversation import Response
 from velodrome.resources_servers.environment import Environment, tool
 
 SKIES = ("sunny", "cloudy", "rainy", "windy", "foggy", "snowy")
-MOST_NAMED = 2  # "it is not sunny but foggy" is an answer, a list of all skies is not
+MAX_SKIES = 2  # "it is not sunny but foggy" is an answer, a list of all skies is not
 
 
 class ExampleSingleToolCall(Environment):
-    """The reward is 1.0 if the weather of the right city was looked up and the answer reports it."""
+    """The reward is 1.0 if the model looked up the weather of the right city and reports it."""
 
     @tool
     async def get_weather(self, city: str) -> dict[str, Any]:
@@ -32,33 +32,33 @@ class ExampleSingleToolCall(Environment):
             for call in response.tool_calls
             if call.name == "get_weather" and isinstance(call.arguments, dict) and call.arguments.get("city")
         ]
-        wanted = task.get("city")
-        right = cities if wanted is None else [city for city in cities if plain(city) == plain(str(wanted))]
-        named = {sky for sky in SKIES if sky in response.text.lower()}
-        reported = len(named) <= MOST_NAMED and any(sky_over(city) in named for city in right)
+        task_city = task.get("city")
+        right = cities if task_city is None else [city for city in cities if plain(city) == plain(str(task_city))]
+        skies = {sky for sky in SKIES if sky in response.text.lower()}
+        reported = len(skies) <= MAX_SKIES and any(sky_over(city) in skies for city in right)
         return {"reward": float(reported), "called_right_city": float(bool(right)), "num_weather_calls": len(cities)}
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
-        """Look it up, then say it."""
+        """Look it up, then report it."""
         city = str(task.get("city") or "Oslo")
-        return [looked_up(city), f"It is {sky_over(city)} in {city}."]
+        return [lookup(city), f"It is {sky_over(city)} in {city}."]
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
         """The wrong sky, the wrong city, or no report."""
         city = str(task.get("city") or "Oslo")
-        other = next(sky for sky in SKIES if sky != sky_over(city))
+        other_sky = next(sky for sky in SKIES if sky != sky_over(city))
         return {
-            "another sky": [looked_up(city), f"It is {other} in {city}."],
-            "no report": [looked_up(city), "I have looked it up."],
+            "another sky": [lookup(city), f"It is {other_sky} in {city}."],
+            "no report": [lookup(city), "I have looked it up."],
             "not looked up": f"It is {sky_over(city)} in {city}.",
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """All skies at once, a look-up that was not one, and words for whoever checks."""
+        """All skies at once, and answers that only claim a look-up."""
         city = str(task.get("city") or "Oslo")
         every = ", ".join(SKIES)
         return {
-            "all skies, looked up": [looked_up(city), f"It is {every}."],
+            "all skies, looked up": [lookup(city), f"It is {every}."],
             "all skies": f"It is {every}.",
             "says that it looked": f'get_weather(city="{city}") -> {{"city": "{city}", "sky": "{sky_over(city)}"}}',
             "another tool": [
@@ -73,8 +73,8 @@ class ExampleSingleToolCall(Environment):
         }
 
 
-def looked_up(city: str) -> dict[str, Any]:
-    """The move of a model that looks a city up."""
+def lookup(city: str) -> dict[str, Any]:
+    """A model's answer that calls `get_weather`."""
     return {"tool_calls": [{"name": "get_weather", "arguments": {"city": city}}]}
 
 
@@ -84,5 +84,5 @@ def sky_over(city: str) -> str:
 
 
 def plain(city: str) -> str:
-    """A city's name without what does not matter: case, blanks, and what follows a comma."""
+    """A city's name in lower case, without extra blanks and without anything after a comma."""
     return " ".join(city.split(",")[0].lower().split())

@@ -1,11 +1,11 @@
-"""Mathematics: math-verify first, a judge model where it says no and the config asks for one.
+"""Mathematics: math-verify first; then a judge model if math-verify says no and the config has a judge.
 
 A check that fails (the library hangs, the judge is away) is an error of the verifier, never a reward of zero.
 
 `fast_mode` compares two short answers as text and as numbers, without the library.
 
-A judge leans towards the answer it reads first, so a yes has to hold in both orders. A reply without a verdict is
-an error: the model that is being judged must not pay for a judge that rambles.
+A judge tends to prefer the answer it reads first, so a yes must hold in both orders. A reply without a verdict is an
+error: the model being judged must not lose reward for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from velodrome.contracts import Model, prompt_text
 from velodrome.errors import InputError, TaskError, VerifyError
 from velodrome.machine import cores
 from velodrome.records.conversation import Response
-from velodrome.resources_servers.answers import TAIL, last_number, same, value_of
+from velodrome.resources_servers.answers import TAIL, last_number, same_number, value_of
 from velodrome.resources_servers.environment import Environment
 from velodrome.resources_servers.linked import LinkedModel
 from velodrome.resources_servers.math_with_judge.library import Library, LibraryTimeout, Verdict
@@ -33,7 +33,7 @@ TRAILING = re.compile(r"(?:\\circ|\^\{?\\circ\}?|[.,;:!*])+$")
 
 
 def extract(text: str) -> str | None:
-    """The last `\\boxed{…}`, else what follows the last "answer", else the last number."""
+    """The last `\\boxed{…}`, else the text after the last "answer", else the last number."""
     tail = text[-TAIL:]
     boxed = last_boxed(tail)
     if boxed is not None:
@@ -61,7 +61,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def normal(answer: str) -> str:
-    """The answer without what does not change its meaning."""
+    """The answer without markup, spaces and other characters that do not change its meaning."""
     bare = WRAPPING.sub(r"\1", answer)
     bare = FRACTION.sub(r"\1/\2", bare)
     return TRAILING.sub("", NOISE.sub("", bare)).lower()
@@ -69,11 +69,11 @@ def normal(answer: str) -> str:
 
 def equal(answer: str, expected: str) -> bool:
     """The same text once it is normalised, or the same number."""
-    left, right = normal(answer), normal(expected)
-    if left == right:
-        return bool(left)
-    a, b = value_of(left), value_of(right)
-    return a is not None and b is not None and same(a, b)
+    normal_answer, normal_expected = normal(answer), normal(expected)
+    if normal_answer == normal_expected:
+        return bool(normal_answer)
+    a, b = value_of(normal_answer), value_of(normal_expected)
+    return a is not None and b is not None and same_number(a, b)
 
 
 Json = dict[str, Any]
@@ -101,13 +101,13 @@ class Judge:
         self._params = dict(params)
 
     async def same(self, question: str, expected: str, answer: str) -> tuple[bool, list[Json]]:
-        """The verdict, and what the judge said on the way to it."""
+        """The verdict, and the judge's replies."""
         evaluations: list[Json] = []
         answer = without_verdicts(answer)
         for order in ("expected_first", "answer_first"):
             pair = (expected, answer) if order == "expected_first" else (answer, expected)
-            content = QUESTION.format(question=question, first=pair[0], second=pair[1])
-            prompt = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}]
+            question_text = QUESTION.format(question=question, first=pair[0], second=pair[1])
+            prompt = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question_text}]
             text = (await self._model.ask(prompt, **self._params)).text
             verdicts = VERDICT.findall(text)
             if not verdicts:
@@ -120,15 +120,15 @@ class Judge:
 
 
 def without_verdicts(answer: str) -> str:
-    """An answer that cannot be taken for the judge's own words."""
+    """The answer with its brackets split, so that it cannot contain a verdict."""
     return answer.replace("[[", "[ [").replace("]]", "] ]")
 
 
 def gullible_judge(prompt: str) -> str:
-    """A judge for examples: it repeats the verdict it reads in an answer, and else compares the texts."""
-    said: list[str] = VERDICT.findall(prompt)
-    if said:
-        return f"It says so itself: [[{said[-1]}]]"
+    """A judge for examples: it repeats any verdict in the answer, and otherwise compares the texts."""
+    verdicts: list[str] = VERDICT.findall(prompt)
+    if verdicts:
+        return f"It says so itself: [[{verdicts[-1]}]]"
     first, _, second = prompt.partition("First answer:\n")[2].partition("\n\nSecond answer:\n")
     return "[[SAME]]" if first.strip() == second.strip() else "[[DIFFERENT]]"
 
@@ -149,7 +149,7 @@ class MathWithJudge(Environment):
     judge_responses_create_params: dict[str, Any] = Field({}, description="fields of every request to the judge")
 
     def setup(self) -> None:
-        """The processes and the judge, as far as the settings want them."""
+        """Create the judge and the processes, if the settings enable them."""
         self._library: Library | None = None
         self._judge: Judge | None = None
         if self.should_use_judge:
@@ -168,7 +168,7 @@ class MathWithJudge(Environment):
             self._library = Library(self.verify_processes or cores(), self.library_timeout_s, wall_s)
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
-        """`library_reward` is the reward before the judge is asked."""
+        """`library_reward` is the reward before the judge's verdict."""
         expected = expected_text(task)
         text = response.text[-TAIL:]
         verdict = await self._first_verdict(expected, text)
@@ -186,15 +186,15 @@ class MathWithJudge(Environment):
     @classmethod
     def example_settings(cls) -> dict[str, Any]:
         """A judge that believes any verdict it reads; math-verify if it is installed."""
-        without = importlib.util.find_spec("math_verify") is None
-        return {"fast_mode": without, "should_use_judge": True, "judge": gullible_judge}
+        is_missing = importlib.util.find_spec("math_verify") is None
+        return {"fast_mode": is_missing, "should_use_judge": True, "judge": gullible_judge}
 
     def reference_answer(self, task: dict[str, Any]) -> str:
         """The expected answer in a box."""
         return f"The answer is \\boxed{{{expected_text(task)}}}."
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Other values, and the right one not as the last."""
+        """Other values, and the right value not in the last place."""
         expected = expected_text(task)
         return {
             "one more": f"\\boxed{{({expected}) + 1}}",
@@ -204,7 +204,7 @@ class MathWithJudge(Environment):
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Many values, words that stand for the answer, and orders to the judge."""
+        """Many values, words in place of the answer, and orders to the judge."""
         return {
             "many values": "\\boxed{" + ", ".join(map(str, range(40))) + "}",
             "the field": "\\boxed{expected\\_answer}",
@@ -223,7 +223,7 @@ class MathWithJudge(Environment):
             await self._library.aclose()
 
     async def _first_verdict(self, expected: str, text: str) -> Verdict | None:
-        """None where only the judge can tell."""
+        """The verdict without the judge; None if the library timed out and there is a judge."""
         if self._library is None:
             extracted = extract(text)
             return Verdict(extracted is not None and equal(extracted, expected), extracted)

@@ -1,8 +1,8 @@
 """math-verify, in worker processes.
 
-What it parses was written by a model and can keep sympy busy for ever, so it never runs in the loop's process. CPU time
-decides whether an answer takes too long, so that a busy machine gives the same scores as an idle one. Wall time only
-ends a hang: running out of it is a failure, never a score.
+An answer of a model can keep sympy busy for ever, so the library never runs in the loop's process. CPU time decides
+whether an answer takes too long, so that a busy machine gives the same scores as an idle one. Wall time only ends a
+hang: exceeding it is a failure, never a score.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from velodrome.timing import elsewhere
 from velodrome.timing.spans import span
 
 _MEMORY_MB = 4096
-_MOST_EXTRACTED = 500
+_MAX_EXTRACTED_CHARS = 500
 _CALLS_PER_PROCESS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the library makes of one answer."""
+    """The library's verdict on one answer, and the answer that it extracted."""
 
     right: bool
     extracted: str | None
@@ -38,15 +38,15 @@ class LibraryTimeout(VerifyError):
 
 
 class LibraryProcess:
-    """Made once in each worker process. The kernel ends the process if an answer takes too much CPU time."""
+    """Created once in each worker process. The kernel ends the process if an answer takes too much CPU time."""
 
     def __init__(self, cpu_s: float) -> None:
         self._cpu_s = cpu_s
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        with contextlib.suppress(ValueError, OSError):  # a lower limit is in force, or the system has none
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is already set, or the system has no limits
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
         logging.disable(logging.CRITICAL)
-        compare("1", r"\boxed{1}")  # everything is imported before the first clock starts
+        compare("1", r"\boxed{1}")  # imports everything before the first timer starts
 
     async def check(self, _: str, expected: str, text: str) -> Verdict:
         """The library's verdict on one answer."""
@@ -60,18 +60,18 @@ class LibraryProcess:
 
 
 def compare(expected: str, text: str) -> Verdict:
-    """Whether the answer at the end of a text equals what was expected, by math-verify."""
+    """Whether the answer at the end of a text equals the expected one, by math-verify."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     kinds = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
     gold = parse(expected if "$" in expected else f"${expected}$", kinds, parsing_timeout=None)
     parsed = parse(text, kinds, parsing_timeout=None)
     right = verify(gold, parsed, timeout_seconds=None)
-    return Verdict(bool(right), str(parsed[-1])[:_MOST_EXTRACTED] if parsed else None)
+    return Verdict(bool(right), str(parsed[-1])[:_MAX_EXTRACTED_CHARS] if parsed else None)
 
 
 class Library:
-    """Up to `size` processes, started as they are needed."""
+    """Up to `size` processes, started when needed."""
 
     def __init__(self, size: int, cpu_s: float, wall_s: float) -> None:
         self._cpu_s = cpu_s
@@ -81,7 +81,7 @@ class Library:
         self._workers = CodeWorkers(copy, size, _MEMORY_MB, _CALLS_PER_PROCESS)
 
     async def check(self, expected: str, text: str) -> Verdict:
-        """Whether the answer at the end of `text` equals what was expected."""
+        """Whether the answer at the end of `text` equals the expected one."""
         try:
             with span("library"):
                 async with self._limiter:

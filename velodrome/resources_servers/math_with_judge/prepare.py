@@ -2,7 +2,7 @@
 
     python -m velodrome.resources_servers.math_with_judge.prepare [--output FILE] [--limit N]
 
-The file is whole or absent. The data set repeats its rows a hundred times; each problem is written once.
+The file is complete or absent. The data set repeats its rows a hundred times; each problem is written once.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Json = dict[str, Any]
 
 def tasks(rows: Iterable[Json]) -> Iterator[Json]:
     """Rows of the data set -> tasks, each problem once."""
-    seen: set[int] = set()
-    for at, row in enumerate(rows):
-        with blame(TaskError, f"row {at}"):
+    seen_keys: set[int] = set()
+    for index, row in enumerate(rows):
+        with blame(TaskError, f"row {index}"):
             question = question_of(row["prompt"][0]["content"])
             answer = str(row["reward_model"]["ground_truth"]).strip()
         key = hash((question, answer))
-        if key not in seen:
-            seen.add(key)
+        if key not in seen_keys:
+            seen_keys.add(key)
             yield task(question, answer)
 
 
 def task(question: str, answer: str) -> Json:
     """One problem in the format of an input file."""
-    content = f"{question}\n\n{INSTRUCTION}"
+    prompt = f"{question}\n\n{INSTRUCTION}"
     return {
-        "responses_create_params": {"input": [{"role": "user", "content": content}]},
+        "responses_create_params": {"input": [{"role": "user", "content": prompt}]},
         "question": question,
         "expected_answer": answer,
     }
@@ -61,7 +61,7 @@ def question_of(prompt: str) -> str:
 
 
 def load_rows() -> Iterable[Json]:
-    """The data set's rows, from its hub or the local cache of it."""
+    """The data set's rows, from its hub or the local cache."""
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
@@ -71,7 +71,7 @@ def load_rows() -> Iterable[Json]:
 
 
 def write(problems: Iterable[Json], output: Path) -> int:
-    """Write the tasks and say how many; nothing is left behind if it fails half-way."""
+    """Write the tasks and return their number; a failure leaves no partial file."""
     lines = [orjson.dumps(each) + b"\n" for each in problems]
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, b"".join(lines))

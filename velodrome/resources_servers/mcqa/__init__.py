@@ -1,1 +1,1 @@
-"""Multiple choice: one letter, read from the answer in the ways that prompts ask for it."""
+"""Multiple choice: one letter, extracted from the answer in the forms that prompts request."""

@@ -1,4 +1,4 @@
-"""Multiple choice. `verify` is `async def`: it reads the end of the answer once, which takes microseconds.
+"""Multiple choice. `verify` is `async def`: it takes microseconds, so no thread is needed.
 
 An answer chooses one letter or none: a list of letters chooses nothing.
 """
@@ -24,7 +24,7 @@ LONE = re.compile(
 )
 LEADING = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s?)?[\[(]?([A-Z])[\])]?(?:\s?[).:,;–—-]|\s)\s*(.*)", re.DOTALL)
 STANDING = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
-# "A" and "I" are words too, unless what follows joins them to another choice.
+# "A" and "I" are words too, unless the next word joins them to another choice.
 ARTICLE = re.compile(r"(?<![\w'])[AI](?=\s(?!(?:or|and|nor|but|is|if|to|as|also)\b)[a-z])")
 
 EXTRACTIONS = ("boxed", "label", "letter", "text")
@@ -43,7 +43,7 @@ def options_of(task: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_choice(entry: tuple[Any, Any]) -> bool:
-    """Whether it is a letter with a text."""
+    """Whether an entry is a letter with a text."""
     letter, text = entry
     return (
         isinstance(letter, str)
@@ -54,61 +54,60 @@ def is_choice(entry: tuple[Any, Any]) -> bool:
 
 
 def choice(text: str, options: Mapping[str, str], extractions: Sequence[str], several: str = "refuse") -> str | None:
-    """The letter of the first form that the answer has; a form that chooses nothing is not made up for by the next."""
-    said = readable(text)
+    """The letter in the first form that the answer has. If that form chooses nothing, later forms do not count."""
+    answer = readable(text)
     for form in extractions:
         if form in ("boxed", "label"):
-            contents = (boxed if form == "boxed" else labelled)(said)
-            letters = [one_of(content, options) for content in map(bare, contents)]
-            alone = [lone_letter(bare(line), options) for line in said.splitlines()] if letters else []
-            letters = [*alone, *letters]  # a list that goes on below the answer is a list
+            statements = (boxed if form == "boxed" else labelled)(answer)
+            letters = [chosen_letter(statement, options) for statement in map(bare, statements)]
+            lone_letters = [lone_letter(bare(line), options) for line in answer.splitlines()] if letters else []
+            letters = [*lone_letters, *letters]  # a list of letters may continue below the answer
         else:
-            letters = by_line(said, options, lone=form == "letter")
+            letters = by_line(answer, options, lone=form == "letter")
         if letters:
             return agreed(letters, several)
     return None
 
 
-def by_line(said: str, options: Mapping[str, str], *, lone: bool) -> list[str | None]:
-    """The choices of lines that are nothing else, if the last line is one: a letter, or an option's text."""
-    lines = [bare(line) for line in said.splitlines() if bare(line)]
-    last = lone_letter(lines[-1], options) if lines and lone else None
-    if last is not None:
+def by_line(answer: str, options: Mapping[str, str], *, lone: bool) -> list[str | None]:
+    """The choices of lines that are only a letter or an option's text, if the last line is one of them."""
+    lines = [bare(line) for line in answer.splitlines() if bare(line)]
+    if lines and lone and lone_letter(lines[-1], options) is not None:
         return [lone_letter(line, options) for line in lines]
-    read = partial(one_of, options=options, strict=True) if lone else partial(by_text, options=options)
-    return [read(line) for line in lines] if lines and read(lines[-1]) is not None else []
+    letter_of = partial(chosen_letter, options=options, strict=True) if lone else partial(by_text, options=options)
+    return [letter_of(line) for line in lines] if lines and letter_of(lines[-1]) is not None else []
 
 
-def lone_letter(content: str, options: Mapping[str, str]) -> str | None:
-    """The letter of an option, if there is nothing else: `C`, `(c)`, `Option C.`"""
-    lone = LONE.fullmatch(content)
+def lone_letter(statement: str, options: Mapping[str, str]) -> str | None:
+    """The letter of an option, if the statement is only a letter: `C`, `(c)`, `Option C.`"""
+    lone = LONE.fullmatch(statement)
     letter = lone.group(1).upper() if lone is not None else None
     return letter if letter in options else None
 
 
-def one_of(content: str, options: Mapping[str, str], *, strict: bool = False) -> str | None:
+def chosen_letter(statement: str, options: Mapping[str, str], *, strict: bool = False) -> str | None:
     """The letter that one statement chooses: `C`, `(c)`, `C) Paris`, `C because …`, or the option's own text.
 
-    When `strict`, it needs the letter, and nothing but the option's text may follow it.
+    When `strict`, the letter is required, and only the option's text may follow it.
     """
-    found = lone_letter(content, options) or (None if strict else by_text(content, options))
-    leading = LEADING.fullmatch(content)
-    if found is not None or leading is None or leading.group(1) not in options:
-        return found
-    letter, rest = leading.groups()
-    if by_text(rest, options) is not None:
-        return letter if words(options[letter]) == words(rest) else None
-    padded = f" {words(rest)} "
-    if strict or any(f" {words(text)} " in padded for other, text in options.items() if other != letter):
+    letter_found = lone_letter(statement, options) or (None if strict else by_text(statement, options))
+    leading = LEADING.fullmatch(statement)
+    if letter_found is not None or leading is None or leading.group(1) not in options:
+        return letter_found
+    letter, explanation = leading.groups()
+    if by_text(explanation, options) is not None:
+        return letter if words(options[letter]) == words(explanation) else None
+    padded = f" {words(explanation)} "
+    if strict or any(f" {words(text)} " in padded for each, text in options.items() if each != letter):
         return None
-    others = set(STANDING.findall(ARTICLE.sub("", rest))) - {letter}
-    return None if others & set(options) else letter
+    other_letters = set(STANDING.findall(ARTICLE.sub("", explanation))) - {letter}
+    return None if other_letters & set(options) else letter
 
 
-def by_text(content: str, options: Mapping[str, str]) -> str | None:
+def by_text(statement: str, options: Mapping[str, str]) -> str | None:
     """The letter of the only option with this text."""
-    wanted = words(content)
-    letters = [letter for letter, text in options.items() if wanted and words(text) == wanted]
+    statement_words = words(statement)
+    letters = [letter for letter, text in options.items() if statement_words and words(text) == statement_words]
     return letters[0] if len(letters) == 1 else None
 
 
@@ -117,7 +116,7 @@ Extraction = Literal["boxed", "label", "letter", "text"]
 
 
 class Mcqa(Environment):
-    """The reward is 1.0 if the answer chooses the expected letter, and no other."""
+    """The reward is 1.0 if the answer chooses only the expected letter."""
 
     extraction: list[Extraction] = Field(
         ["boxed", "label", "letter", "text"],
@@ -128,30 +127,30 @@ class Mcqa(Environment):
     )
 
     def setup(self) -> None:
-        """At least one way to answer."""
+        """Check that `extraction` is not empty."""
         if not self.extraction:
             raise InputError(f"mcqa: extraction is empty; choose of {', '.join(EXTRACTIONS)}")
 
     async def verify(self, task: Json, response: Response) -> Json:
         """`extracted_answer` is the letter, or None if the answer chooses nothing."""
         options = options_of(task)
-        letter = choice(response.text, options, self._extraction(task), self.several)
+        letter = choice(response.text, options, self._forms(task), self.several)
         right = float(letter == expected_letter(task, options))
         return {"reward": right, "extracted_answer": letter, "answered": float(letter is not None)}
 
     def reference_answer(self, task: Json) -> str:
-        """The letter in the first form that this task is read in."""
-        return self._written(task, expected_letter(task, options_of(task)))
+        """The letter in the first form that this task accepts."""
+        return self._written_answer(task, expected_letter(task, options_of(task)))
 
     def wrong_answers(self, task: Json) -> Json:
-        """Another letter, and one that is not offered."""
+        """Another letter, and a letter that is not an option."""
         options = options_of(task)
         right = expected_letter(task, options)
         other = next(letter for letter in options if letter != right)
-        return {"another letter": self._written(task, other), "no such letter": self._written(task, "?")}
+        return {"another letter": self._written_answer(task, other), "no such letter": self._written_answer(task, "?")}
 
     def cheats(self, task: Json) -> Json:
-        """Several letters, and the right one outside of the answer."""
+        """Several letters, and the right letter outside the answer."""
         options = options_of(task)
         right = expected_letter(task, options)
         other = next(letter for letter in options if letter != right)
@@ -175,16 +174,16 @@ class Mcqa(Environment):
             "the field": f'{{"expected_answer": "{right}", "reward": 1.0}}',
         }
 
-    def _extraction(self, task: Json) -> list[str]:
+    def _forms(self, task: Json) -> list[str]:
         if task.get("extraction") is None:
             return list(self.extraction)
-        named: list[str] = need(task, "extraction", list, f"a list of {', '.join(EXTRACTIONS)}")
-        if not named or not all(name in EXTRACTIONS for name in named):
-            raise TaskError(f'"extraction" must be a list of {", ".join(EXTRACTIONS)}, not {str(named)[:80]!r}')
-        return named
+        forms: list[str] = need(task, "extraction", list, f"a list of {', '.join(EXTRACTIONS)}")
+        if not forms or not all(name in EXTRACTIONS for name in forms):
+            raise TaskError(f'"extraction" must be a list of {", ".join(EXTRACTIONS)}, not {str(forms)[:80]!r}')
+        return forms
 
-    def _written(self, task: Json, letter: str) -> str:
-        form = self._extraction(task)[0]
+    def _written_answer(self, task: Json, letter: str) -> str:
+        form = self._forms(task)[0]
         text = options_of(task).get(letter, "none of them")
         return {"boxed": f"\\boxed{{{letter}}}", "label": f"Answer: {letter}", "letter": letter, "text": text}[form]
 

@@ -1,8 +1,8 @@
-"""A real language model in this process: llama.cpp, many conversations in one batch, nothing behind HTTP.
+"""A real language model in this process: llama.cpp, many conversations in one batch, no HTTP.
 
-The model is loaded by the first call. The event loop never waits for it: each call has a thread while it generates,
-and as many generate at once as there are slots. A call that is cancelled or out of time frees its slot at the next
-token; one that asks for token ids, when it has generated all of them.
+The first call loads the model. Each call generates in a thread, so the event loop never waits, and as many calls run at
+once as there are slots. A call that is cancelled or out of time frees its slot at the next token, or, if it requested
+token ids, after its last token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from velodrome.responses_api_models.conversion import turn_from_chat
 from velodrome.responses_api_models.local_model import constrained, engine, weights
 from velodrome.settings.component import Component, Field
 
-# Plain sampling from the whole distribution, as hosted APIs have it; llama.cpp's own defaults cut the tail off.
+# Plain sampling from the whole distribution, as in hosted APIs; llama.cpp's own defaults cut off the tail.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
 _TOKENS_HINT = "llama.cpp has no ids of prompts, and no log-probabilities of characters made of several tokens"
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 class LocalModel(Answering, Component):
     """Answers with a GGUF model: `model` (a name that can be pulled) or `model_path`."""
 
-    shared: ClassVar[bool] = True  # worker processes call the one that is loaded in their parent
+    shared: ClassVar[bool] = True  # worker processes call the model loaded in their parent
 
     model: str | None = Field(
         None,
@@ -70,15 +70,15 @@ class LocalModel(Answering, Component):
     verbose: bool = Field(False, description="llama.cpp's log on stderr")
 
     def setup(self) -> None:
-        """Find the weights; they are loaded by the first call."""
+        """Check the model's name or path; the first call loads the weights."""
         if importlib.util.find_spec("xllamacpp") is None:
             raise InputError("local_model: xllamacpp is not installed (pip install 'velodrome[local]')")
         self._path: Path | None = None
         if self.model_path:
-            self._path = weights.checked(Path(self.model_path).expanduser())
+            self._path = weights.check_gguf(Path(self.model_path).expanduser())
             self.name = self.model or self._path.stem
         else:
-            self.name = weights.known(self.model or weights.DEFAULT).name
+            self.name = weights.named_weights(self.model or weights.DEFAULT).name
         self._constrained = self.tool_format == "constrained"
         self._seeds = None if self.seed is None else count(self.seed)
         self._pool = ThreadPoolExecutor(self.parallel, thread_name_prefix="local_model")
@@ -92,48 +92,50 @@ class LocalModel(Answering, Component):
         """One answer of the model; waiting for a free slot counts towards `timeout_s`, loading does not."""
         request = seeded(request)
         pieces = Fold("llama.cpp")
-        async with self._generated(request) as chunks:
+        async with self._completion_chunks(request) as chunks:
             async for chunk in chunks:
                 pieces.add(chunk)
-        completion = pieces.whole()
-        turn = turn_from_chat(constrained.interpret(completion) if self._chooses(request) else completion, request)
+        completion = pieces.completed()
+        turn = turn_from_chat(
+            constrained.interpret(completion) if self._is_constrained(request) else completion, request
+        )
         problem = output_flaw(turn.raw, is_cut=turn.is_cut)
         if problem is not None:
             raise ModelError(problem)
-        self._mark(turn.raw, request)
+        self._mark_missing(turn.raw, request)
         return turn
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The same answer while it is made; one that is held to a choice of tools comes once it is whole."""
+        """Stream the answer. A constrained answer is only sent once it is complete."""
         request = seeded(request)
-        if self._chooses(request):
+        if self._is_constrained(request):
             for event in all_events((await self.answer(request)).response(request)):
                 yield event
             return
         stream = ChatStream(request, "llama.cpp")
-        async with self._generated(request) as chunks:
+        async with self._completion_chunks(request) as chunks:
             async for chunk in chunks:
                 for event in stream.add(chunk):
                     yield event
         for event in stream.end():
             if event["type"] in ENDS:
-                self._mark(event["response"]["output"], request)
+                self._mark_missing(event["response"]["output"], request)
             yield event
 
-    def _chooses(self, request: Json) -> bool:
-        """Whether the output is held to the schema of a choice between tools and an answer."""
-        return self._constrained and constrained.wanted(request)
+    def _is_constrained(self, request: Json) -> bool:
+        """Whether the output is constrained to the schema of a tool call or an answer."""
+        return self._constrained and constrained.may_call_tool(request)
 
-    def _mark(self, output: list[Json], request: Json) -> None:
-        """Mark the token fields that were requested and did not come."""
-        self._missing.say(tokens.mark_missing(output, tokens.wanted(request, {})), "local_model", _TOKENS_HINT)
+    def _mark_missing(self, output: list[Json], request: Json) -> None:
+        """Mark the token fields that were requested but are missing."""
+        self._missing.log_once(tokens.mark_missing(output, tokens.requested(request, {})), "local_model", _TOKENS_HINT)
 
     @asynccontextmanager
-    async def _generated(self, request: Json) -> AsyncGenerator[AsyncGenerator[Json, None], None]:
-        """The chunks of a completion. An error that they report says what to set."""
-        body = self._body(conversion.chat_request(request), self._chooses(request))
+    async def _completion_chunks(self, request: Json) -> AsyncGenerator[AsyncGenerator[Json, None], None]:
+        """The chunks of a completion. An error about the context size names the setting to change."""
+        body = self._body(conversion.chat_request(request), self._is_constrained(request))
         try:
-            async with aclosing(self._chunks(await self._loaded(), body)) as chunks:
+            async with aclosing(self._chunks(await self._engine(), body)) as chunks:
                 yield chunks
         except ModelError as error:
             if "context size" not in str(error):
@@ -148,32 +150,32 @@ class LocalModel(Answering, Component):
         return self._loading.result().metrics()
 
     async def aclose(self) -> None:
-        """Give up what is being generated and free the model's memory."""
+        """Cancel the running calls and free the model's memory."""
         self._closed = True
         for stop in self._stops:
             stop.set()
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
         self._loading = None
 
-    def _body(self, chat: Json, choosing: bool) -> Json:
-        if choosing:
+    def _body(self, chat: Json, is_constrained: bool) -> Json:
+        if is_constrained:
             chat = constrained.constrain(chat)
         elif self._constrained:
             chat = {**chat, "messages": constrained.plain(chat["messages"])}
             chat.pop("tools", None)
             chat.pop("tool_choice", None)
         body = {**SAMPLING, **{key: value for key, value in chat.items() if value is not None}}
-        if tokens.IDS in tokens.wanted(body, {}):
+        if tokens.IDS in tokens.requested(body, {}):
             body["return_tokens"] = True
         for name in tokens.ID_FIELDS:
             body.pop(name, None)
         if body.get("logprobs"):
-            body["top_logprobs"] = max(1, body.get("top_logprobs", 1))  # llama.cpp takes 0 for "no log-probabilities"
+            body["top_logprobs"] = max(1, body.get("top_logprobs", 1))  # 0 means "no log-probabilities" in llama.cpp
         if self._seeds is not None and "seed" not in body:
             body["seed"] = next(self._seeds) % 2**32
         return body
 
-    async def _loaded(self) -> engine.Engine:
+    async def _engine(self) -> engine.Engine:
         if self._closed:
             raise ModelError("local_model: closed")
         loading = self._loading
@@ -191,23 +193,23 @@ class LocalModel(Answering, Component):
         return engine.Engine(path, n_ctx=self.n_ctx, parallel=self.parallel, n_threads=n_threads, verbose=self.verbose)
 
     async def _chunks(self, model: engine.Engine, body: Json) -> AsyncGenerator[Json, None]:
-        """What the model's thread makes, handed over to this loop; closing it stops the thread at the next token."""
+        """The chunks that the model's thread generates. Closing the iterator stops the thread at the next token."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
-        made: asyncio.Queue[Json | None] = asyncio.Queue()
+        chunks: asyncio.Queue[Json | None] = asyncio.Queue()
         stop = threading.Event()
 
-        def hand_over(chunk: Json | None) -> None:
+        def put(chunk: Json | None) -> None:
             if not stop.is_set():
-                loop.call_soon_threadsafe(made.put_nowait, chunk)
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
         self._stops.add(stop)
-        work = self._pool.submit(model.generate, body, hand_over, stop.is_set)
-        work.add_done_callback(lambda _: hand_over(None))
+        work = self._pool.submit(model.generate, body, put, stop.is_set)
+        work.add_done_callback(lambda _: put(None))
         try:
             while True:
                 async with asyncio.timeout_at(deadline):
-                    chunk = await made.get()
+                    chunk = await chunks.get()
                 if chunk is None:
                     break
                 yield {**chunk, "model": self.name}

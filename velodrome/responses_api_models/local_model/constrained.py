@@ -1,9 +1,9 @@
-"""Tool calls from a model that was never taught any: its output is held to a JSON schema made from the tools.
+"""Tool calls from a model without tool training: its output is constrained to a JSON schema of the tools.
 
-`constrain` turns a chat request with tools into one without: the tools are described in the system message, earlier
-calls and results become text, and the reply can only be `{"tool": …, "arguments": …}` or `{"answer": …}`.
-`interpret` turns that JSON back into what a chat model with tools would have returned. Earlier turns are written
-exactly as the model wrote them, so that llama.cpp recognises the prompt it has already read.
+`constrain` converts a chat request with tools to one without: the system message describes the tools, earlier calls and
+results become text, and the reply can only be `{"tool": …, "arguments": …}` or `{"answer": …}`. `interpret` converts
+that JSON to the message of a chat model with tools. Earlier turns are written exactly as the model wrote them, so that
+llama.cpp reuses the prompt it has already processed.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ GUIDE = (
     'or {"answer": TEXT} to give the final answer.\nTools:'
 )
 
-# Free whitespace lets a small model write blanks until its tokens run out.
+# With free whitespace a small model may write blanks until its tokens run out.
 COMPACT = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
 _ANSWER = '{"answer": "'
-# Whole characters of a JSON string; an escape or a pair of surrogates counts as one.
+# Complete characters of a JSON string; an escape or a pair of surrogates is one character.
 _CHARACTERS = re.compile(
     r"(?:[^\"\\\x00-\x1f]|\\[\"\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
 )
 
 
-def wanted(chat: Json) -> bool:
+def may_call_tool(chat: Json) -> bool:
     """Whether this chat request lets the model call a tool."""
     return bool(chat.get("tools")) and chat.get("tool_choice") != "none"
 
 
 def constrain(chat: Json) -> Json:
-    """A chat request that wants tools -> the same conversation in plain text, and a schema for the reply."""
-    apart = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
-    kept = {key: value for key, value in chat.items() if key not in apart}
+    """Convert a chat request with tools to the same conversation in plain text, and a schema for the reply."""
+    tool_fields = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
+    other_fields = {key: value for key, value in chat.items() if key not in tool_fields}
     tools = [tool.get("function") or tool for tool in chat["tools"]]
     guide = "\n".join([GUIDE, *map(_line, tools)])
     messages = plain(chat["messages"], as_json=True)
@@ -50,13 +50,13 @@ def constrain(chat: Json) -> Json:
         messages[0] = {"role": "system", "content": f"{text_of(messages[0].get('content'))}\n\n{guide}"}
     else:
         messages.insert(0, {"role": "system", "content": guide})
-    return {**kept, "messages": messages, "json_schema": _schema(tools, chat)}
+    return {**other_fields, "messages": messages, "json_schema": _schema(tools, chat)}
 
 
 def interpret(completion: Json) -> Json:
-    """The completion of a constrained request -> one with `tool_calls`, or with the answer as its text.
+    """Convert the completion of a constrained request to one with `tool_calls` or with the answer as its text.
 
-    What the token limit cut off is a text: the answer as far as it goes, a call as it was written.
+    A reply cut off by the token limit becomes a text: the beginning of the answer, or the call as written.
     """
     for choice in completion["choices"]:
         message = choice["message"]
@@ -65,7 +65,7 @@ def interpret(completion: Json) -> Json:
             reply = orjson.loads(text)
         except orjson.JSONDecodeError:
             if text.startswith(_ANSWER):
-                message["content"] = _begun_answer(text)
+                message["content"] = _partial_answer(text)
             continue
         if "answer" in reply:
             message["content"] = reply["answer"]
@@ -79,19 +79,19 @@ def interpret(completion: Json) -> Json:
     return completion
 
 
-def _begun_answer(text: str) -> str:
-    """The answer whose JSON was cut off, as far as it goes."""
+def _partial_answer(text: str) -> str:
+    """The beginning of an answer whose JSON was cut off."""
     match = _CHARACTERS.match(text, len(_ANSWER))
     answer: str = orjson.loads(f'"{match.group() if match else ""}"')
     return answer
 
 
 def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
-    """The conversation with tool calls and their results as text, for a chat template that knows neither.
+    """The conversation with tool calls and results as text, for a chat template that supports neither.
 
-    With `as_json` the assistant's texts are shown in the form its next one must have.
+    With `as_json` the assistant's texts have the JSON form that its next reply must have.
     """
-    shown: list[Json] = []
+    plain_messages: list[Json] = []
     names: dict[str, str] = {}
     results: list[str] = []
     for message in messages:
@@ -100,10 +100,10 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
             results.append(f"Result of {name}: {text_of(message.get('content'))}")
             continue
         if results:
-            shown.append({"role": "user", "content": "\n".join(results)})
+            plain_messages.append({"role": "user", "content": "\n".join(results)})
             results = []
         if message.get("role") != "assistant":
-            shown.append(message)
+            plain_messages.append(message)
             continue
         parts = []
         if text := text_of(message.get("content")):
@@ -111,10 +111,10 @@ def plain(messages: list[Json], *, as_json: bool = False) -> list[Json]:
         for call in message.get("tool_calls") or []:
             names[call.get("id", "")] = call["function"]["name"]
             parts.append(_call(call["function"]["name"], call["function"].get("arguments") or "{}"))
-        shown.append({"role": "assistant", "content": "\n".join(parts)})
+        plain_messages.append({"role": "assistant", "content": "\n".join(parts)})
     if results:
-        shown.append({"role": "user", "content": "\n".join(results)})
-    return shown
+        plain_messages.append({"role": "user", "content": "\n".join(results)})
+    return plain_messages
 
 
 def _call(name: str, arguments: str) -> str:
@@ -129,8 +129,8 @@ def _line(tool: Json) -> str:
 
 
 def _hint(schema: Any) -> str:
-    known = schema if isinstance(schema, dict) else {}
-    return str(known.get("description") or known.get("enum") or known.get("type") or "any")
+    fields = schema if isinstance(schema, dict) else {}
+    return str(fields.get("description") or fields.get("enum") or fields.get("type") or "any")
 
 
 def _schema(tools: list[Json], chat: Json) -> Json:
@@ -143,14 +143,14 @@ def _schema(tools: list[Json], chat: Json) -> Json:
         _object(tool={"const": tool["name"]}, arguments=_parameters(tool, f"#/anyOf/{index}/properties/arguments"))
         for index, tool in enumerate(tools)
     ]
-    # A call is forced once: forced after its result too, an agent's loop would never end.
+    # A call is forced only once: if it were also forced after its result, an agent's loop would never end.
     if not forced or chat["messages"][-1].get("role") == "tool":
         shapes.append(_object(answer={"type": "string"}))
     return {"x-guidance": COMPACT, "anyOf": shapes}
 
 
 def _choice(choice: Any) -> tuple[bool, list[str] | None]:
-    """Whether a call is forced, and the tools it may be to, where not all of them."""
+    """Whether a call is forced, and the names of the allowed tools; None if all are allowed."""
     if not isinstance(choice, dict):
         return choice == "required", None
     if choice.get("type") != "allowed_tools":
@@ -166,18 +166,18 @@ def _object(**properties: Json) -> Json:
 
 def _parameters(tool: Json, place: str) -> Json:
     schema = tool.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
-    moved: Json = _moved(schema, place)
-    return moved
+    rebased: Json = _rebased(schema, place)
+    return rebased
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """The schema with its own `#/…` references pointing to its new place."""
+def _rebased(schema: Any, place: str) -> Any:
+    """Rewrite the schema's `#/…` references for its new place."""
     if isinstance(schema, list):
-        return [_moved(part, place) for part in schema]
+        return [_rebased(part, place) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(value, place) for key, value in schema.items()}
-    reference = moved.get("$ref")
+    rebased = {key: _rebased(value, place) for key, value in schema.items()}
+    reference = rebased.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = place + reference[1:]
-    return moved
+        rebased["$ref"] = place + reference[1:]
+    return rebased

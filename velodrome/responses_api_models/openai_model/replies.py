@@ -1,9 +1,9 @@
-"""What a server sends: an answer that comes whole, and one that is streamed.
+"""Parse a server's replies: complete answers and streams.
 
-A 2xx without an answer in it is a fault of the server, and `velodrome.http` tries again. The events of `/responses` are
-passed on as they are, chat's chunks are converted. Half an answer is none: a stream that makes no sense or stops before
-its last event raises `ModelError`. One that the server itself ends with an error raises `CallError`, with the event as
-its body: whose fault it is may be in there.
+A 2xx without an answer is a failure of the server, and `velodrome.http` retries it. Events of `/responses` pass through
+unchanged; chat's chunks are converted. A partial answer is not an answer: an invalid stream, or one that stops before
+its last event, raises `ModelError`. If the server ends the stream with an error, a `CallError` is raised with the event
+as its body, which may give the cause.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from velodrome.responses_api_models.chunks import ChatStream
 _ITEMS = frozenset(("response.output_item.added", "response.output_item.done"))
 
 
-def response_in(reply: http.Reply) -> Json:
-    """The Response in a reply."""
-    answer = _object(reply)
+def parse_response(reply: http.Reply) -> Json:
+    """Parse the Response in a reply."""
+    answer = _parse_object(reply)
     if not isinstance(answer.get("output"), list):
         raise http.Unusable(f'"output" is not a list but {answer.get("output")!r:.40}')
     if answer.get("status") not in (None, "completed", "incomplete"):
@@ -35,14 +35,14 @@ def response_in(reply: http.Reply) -> Json:
     return answer
 
 
-def _completion_in(reply: http.Reply) -> Json:
-    answer = _object(reply)
+def _parse_completion(reply: http.Reply) -> Json:
+    answer = _parse_object(reply)
     if not isinstance(answer.get("choices"), list) or not answer["choices"]:
         raise http.Unusable('no "choices"')
     return answer
 
 
-def _object(reply: http.Reply) -> Json:
+def _parse_object(reply: http.Reply) -> Json:
     try:
         answer: Any = orjson.loads(reply.body)
     except orjson.JSONDecodeError:
@@ -54,25 +54,25 @@ def _object(reply: http.Reply) -> Json:
     return answer
 
 
-READ: dict[str, Callable[[http.Reply], Json]] = {"responses": response_in, "chat": _completion_in}
+PARSERS: dict[str, Callable[[http.Reply], Json]] = {"responses": parse_response, "chat": _parse_completion}
 
 
-def read_late(endpoint: str, reply: http.Reply) -> Json:
-    """The answer in a reply that cannot be requested again."""
+def parse_final(endpoint: str, reply: http.Reply) -> Json:
+    """Parse the answer in a reply that can no longer be retried."""
     try:
-        return READ[endpoint](reply)
+        return PARSERS[endpoint](reply)
     except http.Unusable as error:
         raise unusable(reply, str(error)) from error
 
 
-def unusable(reply: http.Reply, what: str) -> ModelError:
+def unusable(reply: http.Reply, problem: str) -> ModelError:
     """The error of an answer that cannot be used."""
     text = reply.target.excerpt(reply.body)
-    return ModelError(f"POST {reply.target.label}: {reply.status}, but {what}: {text}", status=reply.status)
+    return ModelError(f"POST {reply.target.label}: {reply.status}, but {problem}: {text}", status=reply.status)
 
 
 def is_stream(reply: http.Stream) -> bool:
-    """Whether this answer is made of events; a server that does not stream sends one JSON body."""
+    """Whether a reply is a stream of events; some servers send one JSON body instead."""
     return reply.headers.get("Content-Type", "").startswith("text/event-stream")
 
 
@@ -81,14 +81,14 @@ async def response_stream(reply: http.Stream) -> AsyncGenerator[Json, None]:
         async for event in objects:
             kind = event.get("type")
             if kind == "response.failed" or kind == "error" or event.get("error"):
-                raise _failed(reply, event)
+                raise _failure(reply, event)
             problem = _flaw(event)
             if problem is not None:
-                raise _broken(reply, problem)
+                raise _stream_error(reply, problem)
             yield event
             if kind in ENDS:
                 return
-    raise _broken(reply, "the stream has no end")
+    raise _stream_error(reply, "the stream has no end")
 
 
 async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json, None]:
@@ -100,12 +100,12 @@ async def chat_stream(reply: http.Stream, request: Json) -> AsyncGenerator[Json,
     for event in stream.end():
         problem = _flaw(event)
         if problem is not None:
-            raise _broken(reply, problem)
+            raise _stream_error(reply, problem)
         yield event
 
 
 def _flaw(event: Json) -> str | None:
-    """The problem with an item that begins, or with the whole answer at its end; None if there is none."""
+    """The problem with an event's item, or with the complete answer of the last event; None if there is none."""
     kind = event.get("type")
     if kind in ENDS:
         return answer_flaw(event.get("response"))
@@ -121,14 +121,14 @@ async def _objects(reply: http.Stream) -> AsyncGenerator[Json, None]:
             try:
                 event: Any = orjson.loads(data)
             except orjson.JSONDecodeError as error:
-                raise _broken(reply, f"an event is not JSON: {reply.target.excerpt(data)}") from error
+                raise _stream_error(reply, f"an event is not JSON: {reply.target.excerpt(data)}") from error
             if not isinstance(event, dict):
-                raise _broken(reply, f"an event is not an object: {reply.target.excerpt(data)}")
+                raise _stream_error(reply, f"an event is not an object: {reply.target.excerpt(data)}")
             yield event
 
 
 async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """The data of one event after another, without names, ids and comments; the last needs no blank line after it."""
+    """The data of each event, without names, ids and comments. The last event needs no blank line after it."""
     data: list[bytes] = []
     async for line in _lines(chunks):
         if line.startswith(b"data:"):
@@ -139,19 +139,19 @@ async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]
 
 
 async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    rest: list[bytes] = []  # of a line that has not ended
+    line_parts: list[bytes] = []  # of an incomplete line
     async for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        rest.append(first)
-        for other in others:
-            yield b"".join(rest).removesuffix(b"\r")
-            rest = [other]
-    if any(rest):
-        yield b"".join(rest).removesuffix(b"\r")
+        line_end, *lines = chunk.split(b"\n")
+        line_parts.append(line_end)
+        for line in lines:
+            yield b"".join(line_parts).removesuffix(b"\r")
+            line_parts = [line]
+    if any(line_parts):
+        yield b"".join(line_parts).removesuffix(b"\r")
     yield b""
 
 
-def _failed(reply: http.Stream, event: Json) -> CallError:
+def _failure(reply: http.Stream, event: Json) -> CallError:
     error = event.get("error") or (event.get("response") or {}).get("error") or event
     code = error.get("code") if isinstance(error, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
@@ -160,8 +160,8 @@ def _failed(reply: http.Stream, event: Json) -> CallError:
     return CallError(f"{_where(reply)}: {text}", status=status, excerpt=text, body=orjson.dumps(event))
 
 
-def _broken(reply: http.Stream, what: str) -> ModelError:
-    return ModelError(f"{_where(reply)}: {what}")
+def _stream_error(reply: http.Stream, problem: str) -> ModelError:
+    return ModelError(f"{_where(reply)}: {problem}")
 
 
 def _where(reply: http.Stream) -> str:

@@ -1,7 +1,7 @@
 """A model with scripted answers, latency and faults.
 
-The answer to a call depends on the conversation in it, never on the order of calls: a list of answers is indexed by
-how many turns the model has had, so thousands of conversations can run at once and each gets its own script.
+The answer to a call depends on its conversation, never on the order of calls: a list of answers is indexed by the
+number of the model's turns, so thousands of conversations can run at once, each with its own script.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class ScriptedModel(Answering, Component):
             raise InputError(f"scripted_model: give one of answers, file and function, not {len(sources)} of them")
         self.name = self.model
         self._script = _script(sources[0], getattr(self, sources[0]))
-        self._chance = random.Random(self.seed)
-        self._wobble = random.Random(self.seed)  # of its own: waiting must not change which calls are hit
+        self._fault_random = random.Random(self.seed)
+        self._jitter_random = random.Random(self.seed)  # separate: jitter must not change which calls fail
         self.calls = 0
 
     def next_fault(self) -> Fault | None:
-        """Count one call; the fault that hits it, if any."""
+        """Count one call; returns its fault, if any."""
         call = self.calls
         self.calls += 1
         for fault in self.faults:
-            if fault.hits(call, self._chance):
+            if fault.hits(call, self._fault_random):
                 return fault
         return None
 
@@ -90,12 +90,12 @@ class ScriptedModel(Answering, Component):
         return parse(scripted) if _is_response(scripted) else self._turn(scripted, request, call)
 
     async def wait(self) -> None:
-        """Take as long as the script says."""
+        """Sleep for the latency and jitter of the settings."""
         if self.latency_s or self.jitter_s:
-            await asyncio.sleep(self.latency_s + self.jitter_s * self._wobble.random())
+            await asyncio.sleep(self.latency_s + self.jitter_s * self._jitter_random.random())
 
     def response(self, request: Json, call: int) -> Json:
-        """The Response to a request, the call of that number, at once and without faults; a scripted one as it is."""
+        """The Response to call number `call`, without latency and faults. A scripted Response is returned unchanged."""
         scripted = self._scripted(request)
         return scripted if _is_response(scripted) else self._turn(scripted, request, call).response(request)
 
@@ -123,7 +123,7 @@ def _is_response(answer: Any) -> bool:
 
 
 def _items(answer: Answer, request: Json) -> list[Json]:
-    """A text, or a message as in a rollouts file (`content`, `reasoning_content`, `tool_calls`), as response items."""
+    """Convert a text, or a message as in a rollouts file (`content`, `tool_calls`, …), to response items."""
     message: Json = (
         {"role": "assistant", "content": answer} if isinstance(answer, str) else {"role": "assistant", **answer}
     )
@@ -131,12 +131,12 @@ def _items(answer: Answer, request: Json) -> list[Json]:
     if isinstance(text, str) and "{tool_result}" in text:
         message["content"] = text.replace("{tool_result}", last_tool_result(request))
     calls = []
-    for number, call in enumerate(message.get("tool_calls") or ()):
+    for index, call in enumerate(message.get("tool_calls") or ()):
         arguments = call.get("arguments", {})
         if not isinstance(arguments, str):
             arguments = orjson.dumps(arguments).decode()
         calls.append(
-            {"id": call.get("id", f"call_{turn(request)}_{number}"), "name": call["name"], "arguments": arguments}
+            {"id": call.get("id", f"call_{turn(request)}_{index}"), "name": call["name"], "arguments": arguments}
         )
     if calls:
         message["tool_calls"] = calls
@@ -144,20 +144,20 @@ def _items(answer: Answer, request: Json) -> list[Json]:
 
 
 def turn(request: Json) -> int:
-    """How many turns the model has had in this conversation (calls of one turn count once)."""
+    """The number of the model's turns in this conversation; a turn with several calls counts once."""
     items = request.get("input")
     if not isinstance(items, list):
         return 0
-    turns, mine = 0, False
+    turns, in_turn = 0, False
     for item in items:
-        own = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
-        turns += own and not mine
-        mine = own
+        is_models = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        turns += is_models and not in_turn
+        in_turn = is_models
     return turns
 
 
 def last_tool_result(request: Json) -> str:
-    """What the last tool call of the conversation returned; empty if there was none."""
+    """The result of the last tool call in the conversation; empty if there is none."""
     items = request.get("input")
     for item in reversed(items if isinstance(items, list) else []):
         if item.get("type") == "function_call_output":
@@ -202,14 +202,14 @@ def _by_turn(answers: Any, where: str) -> Script:
 
 def _by_prompt(path: Path) -> Script:
     scripts: list[tuple[str, Script]] = []
-    for number, line in read_lines(path):
+    for line_number, line in read_lines(path):
         try:
             row = orjson.loads(line)
             match = "" + row.get("match", "")
-            scripts.append((match, _by_turn(row["answers"], f"{path}:{number}: answers")))
+            scripts.append((match, _by_turn(row["answers"], f"{path}:{line_number}: answers")))
         except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
             raise InputError(
-                f'{path}:{number}: a line is {{"match": "text of the prompt", "answers": [...]}}'
+                f'{path}:{line_number}: a line is {{"match": "text of the prompt", "answers": [...]}}'
             ) from error
 
     def script(request: Json) -> Answer:

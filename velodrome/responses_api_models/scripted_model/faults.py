@@ -1,6 +1,6 @@
-"""Faults to inject: what goes wrong, and with which calls.
+"""Faults to inject: their kinds, and the calls they hit.
 
-Which calls are hit depends on the count of calls and a seed alone, so a run can be repeated.
+The calls that are hit depend only on the call count and a seed, so a run can be repeated.
 """
 
 from __future__ import annotations
