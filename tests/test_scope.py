@@ -12,8 +12,8 @@ def test_a_call_in_a_hurry_still_waits_for_what_is_nearly_done_and_gives_up_what
         nearly, never = asyncio.Event(), asyncio.Event()
         async with Scope() as scope:
             short, endless = (asyncio.create_task(each.wait()) for each in (nearly, never))
-            scope.keep(short)
-            scope.keep(endless)
+            scope.wait_for(short)
+            scope.wait_for(endless)
             scope.hurry()
             asyncio.get_running_loop().call_soon(nearly.set)
         return short.cancelled(), endless.cancelled()

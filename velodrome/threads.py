@@ -1,8 +1,8 @@
-"""Run synchronous code beside the event loop, in daemon threads that nothing ever waits for.
+"""Runs synchronous code beside the event loop, in daemon threads that nothing waits for.
 
-One rule: whatever the code does, the loop keeps running. A call that hangs loses its thread, not the process; what a
-call raises, `SystemExit` included, comes back to its caller. The clock of a call starts when its code does, so a full
-pool is not mistaken for a slow function.
+The code can never stop the loop. A call that hangs costs a thread, not the process; its exception, even `SystemExit`,
+is raised in its caller. The time limit of a call starts with its code, so a full pool is not mistaken for a slow
+function.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from velodrome.errors import describe
 from velodrome.timing import spans
 
 _CLOSING_S = 1.0
-WORTH_RECORDING_S = 100e-6  # what is shorter changes no picture, and each span has its price
+WORTH_RECORDING_S = 100e-6  # shorter times are not visible in a profile, and each span costs time
 
 
 class NoAnswer(Exception):
-    """The code was given up after its time."""
+    """The code did not return within its time limit."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"no answer within {timeout_s:g} s")
 
 
 class Escaped(Exception):
-    """The code raised what would end a process or a loop (`SystemExit`, `KeyboardInterrupt`, a stray cancellation)."""
+    """The code raised an exception that would end a process or a loop, such as `SystemExit` or a stray cancellation."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(describe(error))
-        self.__cause__ = error  # it knows the line
+        self.__cause__ = error  # with the line that raised
 
 
 class Exhausted(Exception):
-    """Too many calls hang for another one to be started."""
+    """Too many calls hang, so no further call can start."""
 
 
-def _carried(error: BaseException) -> Exception:
-    """A future refuses a `StopIteration`, and a loop stops at what is no `Exception`."""
+def _safe_for_loop(error: BaseException) -> Exception:
+    """Wrap exceptions that a future refuses (`StopIteration`) or that would stop the loop."""
     return error if isinstance(error, Exception) and not isinstance(error, StopIteration) else Escaped(error)
 
 
 class _Mailbox:
-    """Finished calls on their way to one event loop, which is woken once for however many wait."""
+    """Finished calls for one event loop. The loop is woken once for all waiting calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -66,11 +66,11 @@ class _Mailbox:
             self.woken = True
             try:
                 self.loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:  # the loop is closed, so nothing awaits it any more
+            except RuntimeError:  # the loop is closed, so nothing awaits the call
                 pass
 
     def deliver(self) -> None:
-        self.woken = False  # before reading: a call posted from here on wakes the loop again
+        self.woken = False  # before reading: a later call wakes the loop again
         while self.waiting:
             call = self.waiting.popleft()
             self.open -= not call.abandoned
@@ -116,8 +116,8 @@ class _Call:
         self.error: Exception | None = None
 
 
-def _account(call: _Call, size: int) -> None:
-    """Record the wait for a thread, and how much CPU the code took."""
+def _record_times(call: _Call, size: int) -> None:
+    """Record the wait for a thread and the CPU time of the code."""
     started = call.started
     if started is not None and started - call.queued_at >= WORTH_RECORDING_S:
         spans.record("limit:threads", call.queued_at, started, {"threads": size})
@@ -126,7 +126,7 @@ def _account(call: _Call, size: int) -> None:
 
 
 class Threads:
-    """Up to `size` threads that take calls, and up to `max_abandoned` that hang; beyond that, calls are refused."""
+    """A pool of up to `size` threads, besides up to `max_abandoned` threads that hang. With more, calls are refused."""
 
     def __init__(self, size: int = 32, *, name: str = "environment", max_abandoned: int = 256) -> None:
         self._size = size
@@ -144,7 +144,7 @@ class Threads:
     async def run(
         self, function: Callable[[], Any], *, timeout_s: float, late: Callable[[Any], None] | None = None
     ) -> Any:
-        """The result of `function()`; `late` is given the result that comes after the caller has gone."""
+        """The result of `function()`. `late` is called with a result that arrives after the caller stopped waiting."""
         if self._abandoned >= self._max_abandoned:
             raise Exhausted(
                 f"{self._abandoned} earlier calls still hang in their threads; make them return, or restart"
@@ -152,7 +152,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         call_scope = scope.current()
         if call_scope is not None:
-            call_scope.get(self, lambda: self)  # a call of the API leaves no thread behind
+            call_scope.get(self, lambda: self)  # an API call leaves no threads behind
         mailbox = self._mailbox
         if mailbox is None or mailbox.loop is not loop:
             mailbox = self._mailbox = _Mailbox(loop)
@@ -160,24 +160,24 @@ class Threads:
         mailbox.open += 1
         if timeout_s < mailbox.shortest_s or mailbox.timer is None:
             mailbox.shortest_s = min(mailbox.shortest_s, timeout_s)
-            self._set_watch(mailbox, mailbox.shortest_s)
+            self._set_timer(mailbox, mailbox.shortest_s)
         with self._lock:
             self._open += 1
         self._queue.put(call)
-        self._staff()
+        self._add_thread()
         try:
             return await call.future
         except asyncio.CancelledError:
             self._abandon(call)
             raise
         finally:
-            _account(call, self._size)
+            _record_times(call, self._size)
 
     def close(self) -> None:
         """Let the idle threads end; a later call starts new ones."""
         with self._lock:
-            leaving, self._serving = self._serving, 0
-        for _ in range(leaving):
+            count, self._serving = self._serving, 0
+        for _ in range(count):
             self._queue.put(None)
 
     async def aclose(self) -> None:
@@ -187,29 +187,29 @@ class Threads:
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
-    def _staff(self) -> None:
-        """Start a thread if there is more work than threads."""
+    def _add_thread(self) -> None:
+        """Start a thread if there are more calls than threads."""
         if self._serving >= self._size or self._serving >= self._open:
             return
         with self._lock:
             self._serving += 1
-        thread = threading.Thread(target=self._serve, name=f"velodrome-{self._name}", daemon=True)
+        thread = threading.Thread(target=self._run_calls, name=f"velodrome-{self._name}", daemon=True)
         self._threads.add(thread)
         thread.start()
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         while (call := self._queue.get()) is not None:
             with self._lock:
-                if call.abandoned:  # given up while it was in the queue
+                if call.abandoned:  # abandoned in the queue
                     continue
                 call.started = time.perf_counter()
                 self._running.add(call)
-            used = time.thread_time()
+            cpu_started = time.thread_time()
             try:
                 call.result = call.context.run(call.function)
-            except BaseException as error:  # noqa: BLE001 - carried to the caller: foreign code must not end a thread
-                call.error = _carried(error)
-            call.cpu_s = time.thread_time() - used
+            except BaseException as error:  # noqa: BLE001 - raised in the caller: foreign code must not end a thread
+                call.error = _safe_for_loop(error)
+            call.cpu_s = time.thread_time() - cpu_started
             with self._lock:
                 self._running.discard(call)
                 stay = True
@@ -220,12 +220,12 @@ class Threads:
                 else:
                     self._open -= 1
             call.mailbox.post(call)
-            del call  # the next call may be long in coming
+            del call  # do not hold it until the next call
             if not stay:
                 return
 
     def _abandon(self, call: _Call) -> None:
-        """Stop counting on this call: skip it if it waits, replace its thread if it runs."""
+        """Abandon a call: skip it if it is queued, replace its thread if it runs."""
         with self._lock:
             if call.abandoned or (call.started is not None and call not in self._running):
                 return
@@ -236,17 +236,17 @@ class Threads:
                 return
             self._abandoned += 1
             self._serving = max(0, self._serving - 1)  # zero after `close`
-        self._staff()
+        self._add_thread()
 
-    def _set_watch(self, mailbox: _Mailbox, delay_s: float) -> None:
+    def _set_timer(self, mailbox: _Mailbox, delay_s: float) -> None:
         if mailbox.timer is not None:
             mailbox.timer.cancel()
-        mailbox.timer = mailbox.loop.call_later(delay_s, self._watch, mailbox)
+        mailbox.timer = mailbox.loop.call_later(delay_s, self._check_timeouts, mailbox)
 
-    def _watch(self, mailbox: _Mailbox) -> None:
-        """Give up what is over its time, and look again when the next one can be.
+    def _check_timeouts(self, mailbox: _Mailbox) -> None:
+        """Abandon calls beyond their time limit, and set the timer for the next check.
 
-        A call that starts after this look has at least the shortest timeout from now, so one timer is enough for all.
+        A call that starts later has at least the shortest time limit left, so one timer is enough for all.
         """
         mailbox.timer = None
         now = time.perf_counter()
@@ -262,4 +262,4 @@ class Threads:
                 if not call.future.done():
                     call.future.set_exception(NoAnswer(call.timeout_s))
         if mailbox.open > 0:
-            self._set_watch(mailbox, max(next_s, 0.001))
+            self._set_timer(mailbox, max(next_s, 0.001))

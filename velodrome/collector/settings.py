@@ -38,7 +38,7 @@ class SharedSettings(Settings):
     tokens_per_minute: Count | None = Field(None, description="the most tokens of model calls per minute")
     overwrite: bool = Field(False, description="empty the output (rollouts and failures) before starting")
     allow_mixed: bool = Field(False, description="add to rollouts made with other settings")
-    max_wall_s: Amount | None = Field(None, description="a budget: stop after so many seconds")
+    max_wall_s: Amount | None = Field(None, description="a budget: stop after this many seconds")
     max_failures: Amount | None = Field(
         None, description="a budget: stop after more failures than this; below 1, a share"
     )
@@ -73,7 +73,7 @@ class CollectSettings(SharedSettings):
         description="no more repeats of a task once one has reward 1.0 (solved), or two differ in reward (settled)",
     )
     defer: bool = Field(False, alias="defer_verification", description="leave the reward for velo verify")
-    max_total_tokens: Count | None = Field(None, description="a budget: stop after so many tokens")
+    max_total_tokens: Count | None = Field(None, description="a budget: stop after this many tokens")
     sync_every_s: Amount = Field(1.0, description="how often the output is synced to disk")
     model_cache: FilePath | None = Field(None, description="a folder in which the models' answers are stored")
     model_cache_mode: RecordingMode = Field(
