@@ -1,8 +1,7 @@
-"""An environment of another project, in a process of its own that this one starts when it is first needed.
+"""An environment of another project, in a separate process that is started when it is first needed.
 
-The program runs in the project's virtual environment and answers requests on its stdin, a line of JSON each. It ends
-with this process, however that ends. If it dies, the rollouts it held fail as a fault of the tool, and the next one
-starts another.
+The program runs in the virtual environment of that project. It reads requests from stdin, one line of JSON each, and
+ends with this process. If it dies, its rollouts fail with a fault of the tool, and the next rollout starts it again.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ class AdaptedEnvironment(Component):
         self._starting: tuple[Any, asyncio.Lock] | None = None
 
     async def open(self, task: Json) -> str:
-        """Start a session; the process too, unless it runs."""
+        """Start a session, and the process if it does not run."""
         return str(await self._request(ToolError, await self._process(), "open", task=task))
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
-        """Run one of its tools."""
+        """Run a tool."""
         return str(
             await self._request(ToolError, self._running, "call", session=session, name=name, arguments=arguments)
         )
 
     async def begin(self, session: str, task: Json) -> Json | None:
-        """The first turn; None if it takes no turns."""
+        """The first turn; None if the environment has no turns."""
         turn = await self._request(ToolError, self._running, "reset", session=session, task=task)
         return None if turn is None else reset_fields((turn.get("observation"), turn.get("info")), MAX_LINE_BYTES)
 
@@ -76,28 +75,28 @@ class AdaptedEnvironment(Component):
         return step_fields(tuple(turn.get(name) for name in STEP_PARTS), MAX_LINE_BYTES)
 
     async def score(self, session: str, task: Json, response: Json) -> Json:
-        """The score of the other project."""
+        """The score, computed by the other project."""
         fields = {"session": session, "task": task, "response": response}
         score: Json = await self._request(VerifyError, self._running, "verify", **fields)
         return score
 
     async def close(self, session: str) -> None:
-        """Forget the session; with its process it is gone already."""
+        """Close the session. If its process has ended, there is nothing to close."""
         if self._running is not None and self._running.alive:
             await self._request(ToolError, self._running, "close", session=session)
 
     async def tools(self) -> list[Json]:
-        """Its tools."""
+        """The tools of the environment."""
         tools: list[Json] = await self._request(ToolError, await self._process(), "tools")
         return tools
 
     async def tasks(self, limit: int) -> list[Json]:
-        """The first tasks of its data set."""
+        """The first tasks of the data set."""
         rows: list[Json] = await self._request(ToolError, await self._process(), "tasks", limit=limit)
         return rows
 
     async def deferrable(self) -> bool:
-        """Its sessions are gone when the process is."""
+        """Never: sessions end with the process."""
         return False
 
     async def aclose(self) -> None:
@@ -109,13 +108,13 @@ class AdaptedEnvironment(Component):
     async def _request(
         self, kind: type[RolloutError], running: _AdapterProcess | None, operation: str, **fields: Any
     ) -> Any:
-        """What the process answers. If it has ended, that is the fault of the tool or of the verifier."""
+        """The answer of the process. Raises a `kind` if the process has ended."""
         if running is not None and running.alive:
             with suppress(EOFError):
                 return await running.answer(operation, fields)
-        raise kind(await self._ending(running))
+        raise kind(await self._end_message(running))
 
-    async def _ending(self, running: _AdapterProcess | None) -> str:
+    async def _end_message(self, running: _AdapterProcess | None) -> str:
         what = f"{self.adapter}:{self.package}: its process"
         if running is None:
             return f"{what} does not run"
@@ -137,7 +136,7 @@ class AdaptedEnvironment(Component):
 
     async def _start(self) -> _AdapterProcess:
         command = [self.python, str(self._program_file), self.package, json.dumps(self.arguments)]
-        program = await start_program(command, env={**_inherited(), **self.env}, line_bytes=_LONGEST_ANSWER)
+        program = await start_program(command, env={**_inherited_variables(), **self.env}, line_bytes=_LONGEST_ANSWER)
         what = f"{self.adapter}:{self.package} did not start"
         try:
             async with asyncio.timeout(self.start_timeout_s):
@@ -150,15 +149,17 @@ class AdaptedEnvironment(Component):
         except TimeoutError:
             await program.close(grace_s=0.0)
             raise ToolError(f"{what} within start_timeout_s={self.start_timeout_s:g}") from None
-        except BaseException:  # cancelled, too
+        except BaseException:  # also when cancelled
             await program.close(grace_s=0.0)
             raise
 
 
-def _inherited() -> dict[str, str]:
-    """Our variables without those of our Python, and without our keys: `env` gives it what it needs."""
-    mine = ("PYTHON", "VIRTUAL_ENV")
-    return {name: text for name, text in os.environ.items() if not name.startswith(mine) and not is_secret_key(name)}
+def _inherited_variables() -> dict[str, str]:
+    """The variables of this process, without those of its Python and without secrets."""
+    own_prefixes = ("PYTHON", "VIRTUAL_ENV")
+    return {
+        name: text for name, text in os.environ.items() if not name.startswith(own_prefixes) and not is_secret_key(name)
+    }
 
 
 class _AdapterProcess:
@@ -173,11 +174,11 @@ class _AdapterProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended, as far as is known: its stdout ends with it."""
+        """Whether its stdout is still open: it closes when the process ends."""
         return not self._reading.done()
 
     async def answer(self, operation: str, fields: Json) -> Any:
-        """The result of one request; an EOFError if the process ends before."""
+        """The result of one request; raises EOFError if the process ends first."""
         number = next(self._numbers)
         self._waiting[number] = self.loop.create_future()
         self.program.writer.write(json.dumps([number, operation, fields]).encode() + b"\n")

@@ -1,8 +1,8 @@
 """`velo env add`: an environment of another project becomes a folder here, with a config and example tasks.
 
-What is written is small and the user's own: a class of a few lines, whose settings are in the config. A server that
-speaks our wire needs no class: its block has a URL. Everything is tried before it is written. A package gets a virtual
-environment of its own, because its pins and ours may exclude each other.
+The user owns the files: a class of a few lines, with its settings in the config. A server with our routes needs no
+class: its block has a URL. The environment is tried before files are written. A package gets its own virtual
+environment, because its pinned versions may conflict with ours.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from velodrome.errors import InputError, RolloutError
 from velodrome.scope import Scope
 from velodrome.settings.names import FOREIGN
 
-_KEPT = 1000
+_MAX_REASON_CHARS = 1000
 _ERRORS = ("ERROR", "error", "×")
 
 
 def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Callable[[str], None]) -> Path:
-    """Its interpreter, with the requirements installed. A folder that was there is made again."""
+    """Make a virtual environment with these requirements and return its interpreter. Replaces an existing folder."""
     rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     say(f"a virtual environment in {folder} with {', '.join(requirements)}")
@@ -47,25 +47,25 @@ def make_virtual_environment(folder: Path, requirements: Sequence[str], say: Cal
     what = f"{requirements[0]} cannot be installed"
     try:
         _run([*_installer(folder), "-c", str(constraints), *requirements], what)
-    except BaseException:  # interrupted, too: half an environment is none
+    except BaseException:  # also when interrupted: an incomplete environment is useless
         rmtree(folder, ignore_errors=True)
         raise
     return folder / "bin" / "python"
 
 
 def _installer(folder: Path) -> list[str]:
-    """uv where there is one, which takes seconds; else pip of this interpreter, which installs elsewhere too."""
-    beside = Path(sys.executable).with_name("uv")
-    uv = str(beside) if beside.exists() else which("uv")
+    """The install command: uv if it is available, because it is faster, else pip of this interpreter."""
+    uv_beside_python = Path(sys.executable).with_name("uv")
+    uv = str(uv_beside_python) if uv_beside_python.exists() else which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--no-progress", "--python", str(folder)]
     if find_spec("pip") is None:
-        raise InputError("there is neither uv nor pip to install with: pip install uv")
+        raise InputError("neither uv nor pip is available: pip install uv")
     return [sys.executable, "-P", "-m", "pip", "--python", str(folder), "install", "--progress-bar", "off"]
 
 
 def _constraints() -> list[str]:
-    """The torch that is here, if one is: another one may bring gigabytes of CUDA."""
+    """The version of torch in this environment, if any: another may download gigabytes of CUDA."""
     try:
         return [f"torch=={metadata.version('torch').partition('+')[0]}"]
     except metadata.PackageNotFoundError:
@@ -73,12 +73,15 @@ def _constraints() -> list[str]:
 
 
 def _run(command: Sequence[str], what: str) -> None:
-    """Run it; if it fails, the reason is its output from the first error on."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        first = next((at for at, line in enumerate(lines) if line.startswith(_ERRORS)), -1)
-        reason = " ".join(line.strip("×│╰─▶ ") for line in lines[first:])[:_KEPT] or f"exit code {done.returncode}"
+    """Run a command. If it fails, raise an `InputError` with its output from the first error on."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if result.returncode:
+        lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+        start = next((index for index, line in enumerate(lines) if line.startswith(_ERRORS)), -1)
+        reason = (
+            " ".join(line.strip("×│╰─▶ ") for line in lines[start:])[:_MAX_REASON_CHARS]
+            or f"exit code {result.returncode}"
+        )
         raise InputError(f"{what}: {reason}")
 
 
@@ -103,18 +106,18 @@ _ANSWER_S = 30.0
 
 @dataclass
 class Added:
-    """What an environment is made of: its settings, what it is, its tasks, and the class that it derives from."""
+    """The parts of a new environment: settings, description, tasks, base class."""
 
     settings: Json
     about: str
     tasks: list[Json]
-    base: str = ""  # as `module:Class`; none for a server
+    base: str = ""  # as `module:Class`; empty for a server
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class AddRequest:
-    """What is to be added, and how."""
+    """The arguments of `add_environment`."""
 
     what: str  # after the colon: a package, a URL, an id, a command
     name: str
@@ -136,10 +139,10 @@ async def add_environment(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
-    """Add it to a folder; the files that were written, the config first."""
+    """Add an environment to a folder. Returns the written files, the config first."""
     kind, _, what = source.partition(":")
     if kind not in SOURCES or not what:
-        raise InputError(f"{source!r:.80} is none of {', '.join(f'{each}:…' for each in SOURCES)}")
+        raise InputError(f"{source!r:.80} is not one of {', '.join(f'{each}:…' for each in SOURCES)}")
     folder = folder or Path.cwd()
     name = name or default_name(kind, what)
     if not re.fullmatch(r"[A-Za-z_]\w{0,60}", name):
@@ -148,14 +151,14 @@ async def add_environment(
     if kind == "nemo_gym" and Path(what).is_dir():
         return copy_gym_folder(Path(what), home, overwrite=overwrite)
     if home.exists() and not overwrite:
-        raise InputError(f"{home} is there already; set overwrite to write it again, or give another --name")
+        raise InputError(f"{home} is there already; set overwrite to replace it, or give another --name")
     request = AddRequest(what, name, folder, tasks, arguments or {}, python, say)
     try:
         async with Scope():
             added = await SOURCES[kind](request)
     except RolloutError as error:
         raise InputError(str(error)) from error
-    return _written(home, name, source, added)
+    return _write_environment(home, name, source, added)
 
 
 def default_name(kind: str, what: str) -> str:
@@ -176,13 +179,13 @@ def default_name(kind: str, what: str) -> str:
 
 
 async def add_verifiers(request: AddRequest) -> Added:
-    """A package of verifiers in a virtual environment of its own."""
+    """A package of verifiers, in its own virtual environment."""
     local = Path(request.what)
     package = local.name if local.exists() else re.split(r"[=<>~!\[]", request.what)[0].strip()
     python = request.python
     if python is None:
-        needs = [str(local.resolve()) if local.exists() else request.what, "verifiers"]
-        python = make_virtual_environment(request.folder / VENVS / request.name, needs, request.say)
+        requirements = [str(local.resolve()) if local.exists() else request.what, "verifiers"]
+        python = make_virtual_environment(request.folder / VENVS / request.name, requirements, request.say)
     settings: Json = {"adapter": "verifiers", "package": package, "python": str(python), "arguments": request.arguments}
     environment = AdaptedEnvironment(**settings)
     try:
@@ -222,7 +225,7 @@ async def add_openenv(request: AddRequest) -> Added:
 
 
 async def add_gymnasium(request: AddRequest) -> Added:
-    """An environment of Gymnasium, for the one that ships with us."""
+    """An environment of Gymnasium, with the class of this package."""
     try:
         import gymnasium
     except ImportError:
@@ -232,7 +235,7 @@ async def add_gymnasium(request: AddRequest) -> Added:
     except gymnasium.error.Error as error:
         raise InputError(f"gymnasium:{request.what}: {' '.join(str(error).split())}") from None
     settings = {"env_id": request.what, **({"env_kwargs": request.arguments} if request.arguments else {})}
-    await _played(settings)
+    await _check_gymnasium(settings)
     tasks: list[Json] = [
         {"id": f"seed-{seed}", "responses_create_params": {"input": []}, "seed": seed} for seed in range(request.tasks)
     ]
@@ -240,8 +243,8 @@ async def add_gymnasium(request: AddRequest) -> Added:
     return Added(settings, f"{request.what} of Gymnasium.", tasks, base)
 
 
-async def _played(settings: Json) -> None:
-    """Make it once: what cannot be made, or has actions that no text can name, is refused."""
+async def _check_gymnasium(settings: Json) -> None:
+    """Make the environment once. Raises if that fails, or if its actions have no form as text."""
     from velodrome.environments.gymnasium_text.app import GymnasiumText
 
     environment = GymnasiumText(**settings)
@@ -259,17 +262,17 @@ async def add_nemo_gym(request: AddRequest) -> Added:
     try:
         waits = aiohttp.ClientTimeout(total=_ANSWER_S)
         async with aiohttp.ClientSession(timeout=waits) as client, client.get(f"{url}/openapi.json") as reply:
-            described = json.loads(await reply.read()) if reply.status == 200 else {}
+            openapi = json.loads(await reply.read()) if reply.status == 200 else {}
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise InputError(f"nemo_gym:{url}: no server answers: {error}") from None
-    if "/verify" not in (described.get("paths") or {}):
+    if "/verify" not in (openapi.get("paths") or {}):
         raise InputError(f"nemo_gym:{url}: the server has no /verify; is it a resources server?")
     note = "Tasks are those of the environment over there: NeMo Gym's own files of its data set work as they are."
     return Added({"url": url}, f"A resources server of NeMo Gym at {url}.", [], notes=[note])
 
 
 async def add_mcp(request: AddRequest) -> Added:
-    """An MCP server, for the environment that ships with us."""
+    """An MCP server, with the environment class of this package."""
     from velodrome.environments.mcp_tools.app import McpTools
 
     by_url = request.what.startswith(("http://", "https://"))
@@ -305,7 +308,7 @@ SOURCES: dict[str, Callable[[AddRequest], Awaitable[Added]]] = {
 }
 
 
-def _written(home: Path, name: str, source: str, added: Added) -> list[Path]:
+def _write_environment(home: Path, name: str, source: str, added: Added) -> list[Path]:
     config, data, readme = home / "configs" / f"{name}.yaml", home / "data" / "example.jsonl", home / "README.md"
     files = {config: _config(name, added), readme: _readme(name, source, added)}
     if added.tasks:
@@ -340,7 +343,7 @@ def _config(name: str, added: Added) -> str:
 
 
 def settings_beside(app: str) -> Json:
-    """The settings of the environment in the config that is beside its `app.py`."""
+    """The settings of an environment, from the config beside its `app.py`."""
     home = Path(app).parent
     block = yaml.safe_load((home / "configs" / f"{home.name}.yaml").read_text(encoding="utf-8"))[home.name]
     settings: Json = block["resources_servers"][home.name]

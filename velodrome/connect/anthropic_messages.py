@@ -1,8 +1,8 @@
-"""Anthropic's Messages <-> OpenAI's Responses: requests one way, answers the other.
+"""Convert requests from Anthropic's Messages to OpenAI's Responses, and answers back.
 
-What both sides can say survives: the blocks of an answer, sent back in a request, are the items they were made from.
-What Responses cannot say raises `ModelError` where leaving it out would change the conversation (server tools, an
-answer to be continued), else it is left out (`cache_control`, `thinking`). Fields not named here pass through.
+The blocks of an answer, sent back in a request, become the same items again. Fields without a form in Responses raise
+`ModelError` if dropping them would change the conversation (server tools, continued answers), else they are dropped
+(`cache_control`, `thinking`). Unknown fields pass through.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from velodrome.records.conversation import reasoning_text, text_of
 
 Json = dict[str, Any]
 
-# Arguments that are not a JSON object, in an `input`, which must be one; the name is the one Anthropic's docs use.
+# The key in an `input` for arguments that are not a JSON object, as in Anthropic's docs.
 BROKEN = "INVALID_JSON"
 
-# Request fields that are renamed or reshaped, that change nothing here, and that ask for more than a model.
+# Request fields that are converted, that have no effect here, and that a model cannot serve.
 _RESHAPED = ("messages", "system", "max_tokens", "stop_sequences", "metadata", "output_config", "tools", "tool_choice")
 _IGNORED = frozenset(
     ("cache_control", "container", "context_management", "diagnostics", "fallbacks", "fallback_credit_token", "betas")
@@ -71,15 +71,15 @@ def _conversation(messages: Any) -> list[Json]:
         where = f"messages[{index}]"
         role = _field(message, "role", where)
         if role not in _PARTS:
-            raise ModelError(f"{where}: the role {role!r:.40} is none of {', '.join(_PARTS)}")
+            raise ModelError(f"{where}: the role {role!r:.40} is not one of {', '.join(_PARTS)}")
         items += _items(role, message.get("content"), f"{where}.content")
     if messages[-1]["role"] == "assistant":
-        raise ModelError("the last message is the assistant's: an answer that is begun cannot be continued")
+        raise ModelError("the last message is the assistant's: a partial answer cannot be continued")
     return items
 
 
 def _items(role: str, content: Any, where: str) -> list[Json]:
-    """What a message becomes; neighbouring texts, images and documents share one item."""
+    """The items of a message; adjacent texts, images and documents share one item."""
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     if not isinstance(content, list) or not (content or role == "assistant"):
@@ -103,7 +103,7 @@ def _items(role: str, content: Any, where: str) -> list[Json]:
 
 
 def _field(value: Any, name: str, where: str) -> str:
-    """A text that has to be there."""
+    """The text of a required field."""
     if not isinstance(value, dict):
         raise ModelError(f"{where}: expected an object, found {type(value).__name__}")
     text = value.get(name)
@@ -153,7 +153,7 @@ def _document(block: Json, where: str) -> list[Json]:
         inner = _inner(source.get("content"), where)
         parts = [_input_text(inner)] if isinstance(inner, str) else inner
     else:
-        raise ModelError(f"{where}: a document that is given by {kind!r:.40} is not here")
+        raise ModelError(f"{where}: a document by {kind!r:.40} is not supported")
     return [_input_text(block[name]) for name in ("title", "context") if isinstance(block.get(name), str)] + parts
 
 
@@ -198,7 +198,7 @@ def _redacted(block: Json, where: str) -> Json:
     return {"type": "reasoning", "summary": [], "encrypted_content": _field(block, "data", where)}
 
 
-# Role -> the blocks that are parts of its messages; other blocks -> whose they are, and the items they become.
+# Role -> converters of the blocks inside its messages. Other blocks -> their role, and a converter to an item.
 _PARTS: dict[str, dict[str, Callable[[Json, str], list[Json]]]] = {
     "user": {"text": _input_texts, "image": _image, "document": _document},
     "assistant": {"text": _output_texts},
@@ -238,7 +238,7 @@ def _add_choice(choice: Any, body: Json) -> None:
 
 
 def _add_output(config: Json, body: Json) -> None:
-    """How hard to think and the form of the answer."""
+    """Add the reasoning effort and the form of the answer."""
     if config.get("effort"):
         body["reasoning"] = {"effort": config["effort"]}
     form = config.get("format")
@@ -251,19 +251,19 @@ def _add_output(config: Json, body: Json) -> None:
 
 @blame(ModelError, "response")
 def message_from_response(response: Json, request: Json = _NOTHING, *, model: str = "") -> Json:
-    """A Response, to that request, -> a message; `model` is its name if the Response has none."""
+    """The Response to a request -> a message; `model` is for a Response without a model name."""
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
         raise ModelError('response: no "output" list')
     content = [block for item in response["output"] for block in blocks(item)]
     refusals = [text for item in response["output"] for text in _refusals(item)]
     reason = (response.get("incomplete_details") or {}).get("reason")
-    called = any(block["type"] == "tool_use" for block in content)
-    stop = _STOPS.get(reason or "") or ("refusal" if refusals else "tool_use" if called else "end_turn")
+    has_call = any(block["type"] == "tool_use" for block in content)
+    stop = _STOPS.get(reason or "") or ("refusal" if refusals else "tool_use" if has_call else "end_turn")
     if stop == "end_turn" and response.get("status") == "incomplete":
-        stop = "max_tokens"  # an agent out of steps: the nearest of Anthropic's words
+        stop = "max_tokens"  # an agent out of steps: Anthropic has no closer reason
     sequence = _stop_sequence(response) if stop == "end_turn" else None
     if sequence == _stop_sequence(request):
-        sequence = None  # a label of the user's, which comes back
+        sequence = None  # a label of the user in the metadata, which is returned
     details = {"type": "refusal", "category": None, "explanation": "".join(refusals) or None}
     return {
         "id": message_id(response),
@@ -289,7 +289,7 @@ def message_id(response: Json) -> str:
 
 
 def blocks(item: Json) -> list[Json]:
-    """The blocks of one item; a step of a hosted tool has none, nor has what is empty."""
+    """The blocks of an item; none for steps of hosted tools and empty items."""
     kind = item.get("type", "message")
     if kind == "message":
         content = item.get("content")
@@ -309,14 +309,14 @@ def blocks(item: Json) -> list[Json]:
 
 
 def _input(call: Json) -> Json:
-    written = call.get("arguments")
-    if not written:
+    arguments = call.get("arguments")
+    if not arguments:
         return {}
     try:
-        value = orjson.loads(written) if isinstance(written, str) else written
+        value = orjson.loads(arguments) if isinstance(arguments, str) else arguments
     except orjson.JSONDecodeError:
         value = None
-    return value if isinstance(value, dict) else {BROKEN: written}
+    return value if isinstance(value, dict) else {BROKEN: arguments}
 
 
 def _refusals(item: Json) -> list[str]:
@@ -326,7 +326,7 @@ def _refusals(item: Json) -> list[str]:
 
 
 def _usage(usage: Json) -> Json:
-    """Anthropic counts what came from a cache apart, OpenAI among the input."""
+    """Anthropic counts cached tokens separately, OpenAI as part of the input."""
     cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
     thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
     return {

@@ -1,4 +1,4 @@
-"""`velo env add`: make an environment here from one of another project."""
+"""`velo env add`: make an environment from one of another project."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ examples:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Add it, and print what was written."""
-    what, *rest = argv or [""]
-    if what != "add":
-        raise no_verb("velo env", ("add",), what)
+    """Add an environment, and print the written files."""
+    verb, *rest = argv or [""]
+    if verb != "add":
+        raise no_verb("velo env", ("add",), verb)
     flags = read_flags(AddFlags, rest, "velo env add")
-    made = add_environment(
+    addition = add_environment(
         flags.source,
         name=flags.name,
         tasks=flags.tasks,
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
         overwrite=flags.overwrite,
         say=say,
     )
-    paths = [path.relative_to(Path.cwd()) for path in asyncio.run(made)]
+    paths = [path.relative_to(Path.cwd()) for path in asyncio.run(addition)]
     for path in paths:
         print(path)
     name = paths[0].parts[1]

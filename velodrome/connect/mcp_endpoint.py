@@ -1,8 +1,8 @@
 """`/mcp`: the tools of an environment for MCP clients (streamable HTTP), in a session that `/seed_session` opened.
 
-The cookie of the session is the token: `Authorization: Bearer <value of velodrome_session>`, or the cookie itself. So a
-client reaches the tools of its own session and nothing else, in whichever worker that is. Between requests there is no
-state but the session's, which closes after its time like any other. The SDK is imported with the first request.
+The token is the cookie of the session: `Authorization: Bearer <value of velodrome_session>`, or the cookie itself. So a
+client reaches only the tools of its session, in any worker. Requests share no other state. The session closes after its
+time-out like any other. The SDK is imported with the first request.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _METHODS = ("GET", "POST", "DELETE")
 
 
 class McpEndpoint:
-    """The route of one server's tools, and what runs behind it."""
+    """The route of one server's tools, and the SDK's manager behind it."""
 
     def __init__(self, server: str, resources: Resources, sessions: Sessions, tools: list[Json]) -> None:
         self._server = server
         self._resources = resources
         self._sessions = sessions
         self._tools = tools
-        self._up: asyncio.Future[Any] | None = None
-        self._holding: asyncio.Task[None] | None = None
+        self._manager_ready: asyncio.Future[Any] | None = None
+        self._manager_task: asyncio.Task[None] | None = None
 
     def routes(self) -> list[Route]:
         """The route, beside those of the environment; none if a tool has its name."""
@@ -48,13 +48,13 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """As long as the server runs."""
+        """Stop the SDK's manager when the server ends."""
         try:
             yield
         finally:
-            if self._holding is not None:
-                self._holding.cancel()
-                await asyncio.wait({self._holding})
+            if self._manager_task is not None:
+                self._manager_task.cancel()
+                await asyncio.wait({self._manager_task})
 
     async def _answer(self, request: Request) -> Response:
         ticket = self._sessions.ticket(request, bearer=True)
@@ -72,15 +72,15 @@ class McpEndpoint:
         return _Delegated(await self._manager())
 
     async def _manager(self) -> Any:
-        """The SDK's, in a task of its own: its scopes belong to the task that entered them."""
-        if self._up is None:
+        """The SDK's manager, in a separate task: its scopes must be left by the task that entered them."""
+        if self._manager_ready is None:
             if importlib.util.find_spec("mcp") is None:
                 raise BadRequest(501, 'this server has no MCP SDK: pip install "velodrome[mcp]"')
-            self._up = asyncio.get_running_loop().create_future()
-            self._holding = asyncio.create_task(self._hold(self._up))
-        return await asyncio.shield(self._up)
+            self._manager_ready = asyncio.get_running_loop().create_future()
+            self._manager_task = asyncio.create_task(self._run_manager(self._manager_ready))
+        return await asyncio.shield(self._manager_ready)
 
-    async def _hold(self, up: asyncio.Future[Any]) -> None:
+    async def _run_manager(self, ready: asyncio.Future[Any]) -> None:
         await asyncio.to_thread(importlib.import_module, "mcp.server.lowlevel")  # it takes most of a second
         from mcp.server.lowlevel import Server
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -88,7 +88,7 @@ class McpEndpoint:
         server = Server(self._server, on_list_tools=self._list, on_call_tool=self._call)
         manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         async with manager.run():
-            up.set_result(manager)
+            ready.set_result(manager)
             await asyncio.Event().wait()
 
     async def _list(self, context: Any, params: Any) -> Any:
@@ -106,7 +106,7 @@ class McpEndpoint:
         )
 
     async def _call(self, context: Any, params: Any) -> Any:
-        """A tool's text; the model's mistakes are results too. A tool that failed is an error of the protocol."""
+        """Call a tool. A mistake of the model is a result; a failure of the tool is an error of the protocol."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import INTERNAL_ERROR, CallToolResult, TextContent
 

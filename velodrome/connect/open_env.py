@@ -1,8 +1,7 @@
 """An environment that is served by OpenEnv: one WebSocket per session, `reset` and `step`.
 
-The model's answer becomes the action: a text if the action has one field that wants a text, a number if it wants a
-number, else the JSON object in the answer. The model reads why another answer is not an action. The reward is the sum
-of the steps', or the last one.
+The model's answer becomes the action. If the action has one field, it is the text or the number in the answer, else the
+JSON object in it. For other answers, the model gets an error message. The reward is the sum of the steps, or the last.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LONGEST_MESSAGE = 64 << 20
 
 @dataclass
 class OpenEnvSession:
-    """The connection of one session, and what it earned last."""
+    """The connection and the rewards of one session."""
 
     http: aiohttp.ClientSession
     socket: aiohttp.ClientWebSocketResponse
@@ -46,7 +45,7 @@ class OpenEnvEnvironment(TurnEnvironment):
     reward: Literal["sum", "last"] = Field("sum", description="the sum of the steps' rewards, or the last one alone")
 
     def setup(self) -> None:
-        """The address, as it is used."""
+        """Check the address."""
         if not self.openenv_url.startswith(("http://", "https://")):
             raise InputError(f"openenv_url is an http:// or https:// URL, not {self.openenv_url!r:.80}")
         self._url = self.openenv_url.rstrip("/")
@@ -62,7 +61,7 @@ class OpenEnvEnvironment(TurnEnvironment):
         except aiohttp.ClientError as error:
             await http.close()
             raise ToolError(f"{self._url}: no OpenEnv server answers: {error}") from None
-        except BaseException:  # cancelled, too
+        except BaseException:  # also when cancelled
             await http.close()
             raise
 
@@ -79,7 +78,7 @@ class OpenEnvEnvironment(TurnEnvironment):
         return fields
 
     async def close_session(self, session: OpenEnvSession) -> None:
-        """Say goodbye, and close the connection."""
+        """Send `close`, and close the connection."""
         try:
             if not session.socket.closed:
                 await session.socket.send_json({"type": "close"})
@@ -93,26 +92,26 @@ class OpenEnvEnvironment(TurnEnvironment):
         return self._shown(data), {}
 
     async def step(self, action: str, session: OpenEnvSession) -> tuple[Any, ...]:
-        """One action."""
+        """Send one action."""
         data = await self._exchange(session, {"type": "step", "data": self.action_of(action, session.schema)})
         session.rewards.append(float(data.get("reward") or 0.0))
-        earned = session.rewards[-1]
+        reward = session.rewards[-1]
         if self.reward == "last":
-            earned -= session.rewards[-2] if len(session.rewards) > 1 else 0.0
-        return self._shown(data), earned, bool(data.get("done")), False, {}
+            reward -= session.rewards[-2] if len(session.rewards) > 1 else 0.0
+        return self._shown(data), reward, bool(data.get("done")), False, {}
 
     def action_of(self, text: str, schema: Json) -> Json:
-        """The action in an answer. A ValueError goes to the model and says what is expected."""
+        """The action in an answer. Raises a ValueError with the expected form, which the model reads."""
         name, kind = self.action_field or "", "string"
         if not name:
             name, kind = _only_field(schema)
         if name and kind == "string":
             return {name: text}
         if name:
-            number = _NUMBER.findall(text[-1000:])
-            if not number:
+            numbers = _NUMBER.findall(text[-1000:])
+            if not numbers:
                 raise ValueError(f"answer with a number ({name})")
-            return {name: float(number[-1]) if kind == "number" else int(float(number[-1]))}
+            return {name: float(numbers[-1]) if kind == "number" else int(float(numbers[-1]))}
         match = _OBJECT.search(text[-_LONGEST_ACTION:])
         try:
             action = orjson.loads(match[0]) if match else None
@@ -123,7 +122,7 @@ class OpenEnvEnvironment(TurnEnvironment):
         return action
 
     async def _exchange(self, session: OpenEnvSession, message: Json) -> Json:
-        """The server's answer. The model reads why an action was refused; any other error is the server's fault."""
+        """Send a message and return the answer. A refused action is a ValueError, other errors are ToolErrors."""
         what = message["type"]
         try:
             await session.socket.send_str(orjson.dumps(message).decode())
@@ -156,8 +155,8 @@ class OpenEnvEnvironment(TurnEnvironment):
 
 
 def _only_field(schema: Json) -> tuple[str, str]:
-    """The one field that an action needs, and its type; empty if it needs several or another kind."""
+    """The only field that an action needs, and its type; empty if it needs several, or another type."""
     fields = {name: each for name, each in (schema.get("properties") or {}).items() if name not in _NOT_SHOWN}
-    needed = [name for name in schema.get("required") or () if name in fields] or list(fields)
-    kind = fields[needed[0]].get("type") if len(needed) == 1 else None
-    return (needed[0], str(kind)) if kind in ("string", "integer", "number") else ("", "")
+    required = [name for name in schema.get("required") or () if name in fields] or list(fields)
+    kind = fields[required[0]].get("type") if len(required) == 1 else None
+    return (required[0], str(kind)) if kind in ("string", "integer", "number") else ("", "")

@@ -34,18 +34,18 @@ def aggregate(rollouts: list[Json]) -> Json:
         if not isinstance(index, int):
             raise BadRequest(422, f'"{_TASK}" is not a whole number but {index!r:.40}')
         tasks.setdefault(index, []).append(_numbers(each))
-    every = _described([numbers for group in tasks.values() for numbers in group])
+    all_metrics = _describe([numbers for group in tasks.values() for numbers in group])
     return {
-        "agent_metrics": every,
-        "key_metrics": {name: value for name, value in every.items() if name.startswith("mean/")},
+        "agent_metrics": all_metrics,
+        "key_metrics": {name: value for name, value in all_metrics.items() if name.startswith("mean/")},
         "group_level_metrics": [
-            {_TASK: index, "num_rollouts": len(tasks[index]), **_described(tasks[index])} for index in sorted(tasks)
+            {_TASK: index, "num_rollouts": len(tasks[index]), **_describe(tasks[index])} for index in sorted(tasks)
         ],
     }
 
 
 def _numbers(rollout: Json) -> dict[str, float]:
-    """The numbers of a rollout, and of the usage of its response; which rollout it is does not count."""
+    """The numbers of a rollout, and of the usage of its response; without its indices."""
     response = rollout.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     fields = rollout | usage if isinstance(usage, dict) else rollout
@@ -56,7 +56,7 @@ def _numbers(rollout: Json) -> dict[str, float]:
     }
 
 
-def _described(rollouts: list[dict[str, float]]) -> dict[str, float]:
+def _describe(rollouts: list[dict[str, float]]) -> dict[str, float]:
     """`mean/NAME` and so on. One rollout deviates by 0; one value among several rollouts has no deviation."""
     import numpy as np
 
@@ -64,12 +64,12 @@ def _described(rollouts: list[dict[str, float]]) -> dict[str, float]:
     for numbers in rollouts:
         for name, value in numbers.items():
             columns.setdefault(name, []).append(value)
-    described: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, values in columns.items():
         column = np.array(values)
         with np.errstate(over="ignore", invalid="ignore"):  # a sum beyond floats is null in the answer
-            for kind, of in (("mean", np.mean), ("max", np.max), ("min", np.min), ("median", np.median)):
-                described[f"{kind}/{name}"] = float(of(column))
+            for kind, function in (("mean", np.mean), ("max", np.max), ("min", np.min), ("median", np.median)):
+                metrics[f"{kind}/{name}"] = float(function(column))
             if len(values) > 1 or len(rollouts) == 1:
-                described[f"std/{name}"] = float(np.std(column, ddof=1)) if len(values) > 1 else 0.0
-    return described
+                metrics[f"std/{name}"] = float(np.std(column, ddof=1)) if len(values) > 1 else 0.0
+    return metrics

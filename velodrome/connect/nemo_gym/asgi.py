@@ -17,7 +17,7 @@ _JSON = (b"content-type", b"application/json")
 
 
 class AsgiAnswer:
-    """An answer, with the names that aiohttp's have."""
+    """An answer, with the attributes of aiohttp's responses."""
 
     def __init__(self, status: int, body: bytes, headers: CIMultiDictProxy[str]) -> None:
         self.status = status
@@ -41,7 +41,7 @@ class AsgiAnswer:
 
 
 class AsgiApp:
-    """One app. It is started by its first request, and `aclose` ends it."""
+    """One app. Its first request starts it, and `aclose` ends it."""
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class AsgiApp:
         self._life: asyncio.Task[None] | None = None
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> AsgiAnswer:
-        """What the app answers. What its code raises is raised."""
+        """Send a request and return the answer. Exceptions of the app are raised."""
         if self._started is None:
             self._started = asyncio.get_running_loop().create_future()
             self._life = asyncio.create_task(self._live(self._started))
@@ -76,7 +76,7 @@ class AsgiApp:
         return AsgiAnswer(exchange.status, b"".join(exchange.parts), CIMultiDictProxy(exchange.headers))
 
     async def aclose(self) -> None:
-        """Run what the app does at its end."""
+        """Run the shutdown of the app."""
         self._ending.set()
         if self._life is not None:
             await asyncio.wait([self._life])
@@ -84,7 +84,7 @@ class AsgiApp:
                 self._life.exception()  # read, so that asyncio does not report it: every request has its answer
 
     async def _live(self, started: asyncio.Future[Any]) -> None:
-        """What the app does at its start and at its end, in a task of its own."""
+        """Run the startup and the shutdown of the app, in one task."""
         try:
             async with self._app.router.lifespan_context(self._app) as state:
                 started.set_result(state)
@@ -96,7 +96,7 @@ class AsgiApp:
 
 
 class _Exchange:
-    """One request and what is sent back."""
+    """One request and its answer."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body

@@ -68,7 +68,7 @@ class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
 
 
 class ServerClient(BaseModel):
-    """Calls other servers by name. A folder here gets one that calls the models of its block."""
+    """Calls other servers by name. In this package, its subclass calls the models of a block."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -183,7 +183,7 @@ class SimpleResourcesServer(BaseResourcesServer, SimpleServer):
 
 
 async def get_response_json(response: Any) -> Any:
-    """The JSON of an answer; an answer that is an error is raised."""
+    """The JSON of an answer; raises if its status is an error."""
     response.raise_for_status()
     return await response.json()
 
@@ -197,7 +197,7 @@ class JudgeError(Exception):
 
 
 async def reraise_judge_errors(call: Awaitable[Any]) -> Any:
-    """What a call of a judge gives; its failure as a `JudgeError`."""
+    """The result of a call to a judge. Raises `JudgeError` if it fails."""
     try:
         return await call
     except (ModelError, RuntimeError, ValueError, OSError) as error:
@@ -228,6 +228,6 @@ def load_prompt_config(path: str) -> PromptConfig:
 
 
 def fill_prompt(prompt_config: PromptConfig, row: dict[str, Any]) -> list[dict[str, str]]:
-    """The messages of a row, whose fields are written `{name}` in the prompts."""
+    """The messages of a row; prompts refer to its fields as `{name}`."""
     prompts = {"system": prompt_config.system, "user": prompt_config.user}
     return [{"role": role, "content": text.format_map(row)} for role, text in prompts.items() if text is not None]

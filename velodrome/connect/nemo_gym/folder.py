@@ -41,7 +41,7 @@ class FolderEnvironment(HttpResources):
         models = {key: value for key, value in settings.items() if callable(getattr(value, "respond", None))}
         names = {key: {"type": MODELS, "name": key} for key in models}
         config = _checked(self._field("config"), {**_HOSTED, "name": self.server_class.__name__, **settings, **names})
-        _find_files(config, Path(inspect.getfile(self.server_class)).parent)
+        _resolve_files(config, Path(inspect.getfile(self.server_class)).parent)
         client = linked_client(self._field("server_client"), models)
         self._app = AsgiApp(self.server_class(config=config, server_client=client).setup_webserver())
 
@@ -57,29 +57,29 @@ class FolderEnvironment(HttpResources):
         policy: http.Retry,
         headers: Mapping[str, str] | None = None,
     ) -> http.Reply:
-        """As to a server, but what its code raises is known here, with its place."""
+        """Post to the app. Exceptions of its code keep their place."""
         name = route.lstrip("/")
         with blame(kind, name):
             try:
                 async with asyncio.timeout(policy.timeout_s):
                     answer = await self._app.post(route, orjson.dumps(body), headers)
             except ModelError as error:  # of a judge, not of the model that is being scored
-                failed = kind(f"{name}: {error}")
-                failed.away = error.away
-                raise failed from error
+                failure = kind(f"{name}: {error}")
+                failure.away = error.away
+                raise failure from error
         target = self._target(route)
         if answer.ok:
             return http.Reply(answer.status, answer.body, answer.headers, target)
         excerpt = target.excerpt(answer.body)
         message = f"{name}: status {answer.status}: {excerpt}"
-        refused = CallError(message, status=answer.status, excerpt=excerpt, body=answer.body)
-        raise failure_of(refused, kind) from refused
+        call_error = CallError(message, status=answer.status, excerpt=excerpt, body=answer.body)
+        raise failure_of(call_error, kind) from call_error
 
     async def _get(self, route: str, kind: type[RolloutError]) -> Any:
-        """Nothing: such a server has no route that describes it."""
+        """None: such a server has no route that describes it."""
 
     async def deferrable(self) -> bool:
-        """Whether `verify` can run later, as the config class says; else not if it reads the request's session."""
+        """Whether `verify` can run later, from the config class; else whether it does not read the session."""
         mode = getattr(getattr(self._field("config"), "REVERIFY_MODE", None), "value", "unknown")
         if mode != "unknown":
             return bool(mode == "stateless")
@@ -121,8 +121,8 @@ def _checked(kind: type[BaseModel], settings: Json) -> BaseModel:
         raise InputError(*(f"{place}: {message}" for place, message in places)) from error
 
 
-def _find_files(config: BaseModel, folder: Path) -> None:
-    """A setting that names a file of the server's folder is its full path: there, a server runs in its folder."""
+def _resolve_files(config: BaseModel, folder: Path) -> None:
+    """Make paths of files in the folder absolute, because NeMo Gym runs a server in its folder."""
     for name in type(config).model_fields:
         value = getattr(config, name)
         if name != "entrypoint" and isinstance(value, str) and os.path.isfile(folder / value):

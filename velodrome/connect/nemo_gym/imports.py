@@ -1,4 +1,4 @@
-"""What a file of NeMo Gym's shape imports, and whether it can run here. Nothing of it is loaded to find out.
+"""The imports of a file for NeMo Gym, and whether it can run here, without loading it.
 
 `velo env add nemo_gym:FOLDER` checks a folder, loads it and copies it here as it is.
 """
@@ -18,15 +18,15 @@ from velodrome.serving.components import load_file, only_component
 from velodrome.settings.names import RESOURCES
 
 EXTRA = 'pip install "velodrome[nemo-gym]"'
-_LEFT = shutil.ignore_patterns("__pycache__", ".venv", "venv", "*.pyc", ".git")
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", ".venv", "venv", "*.pyc", ".git")
 SEE = "docs/from-nemo-gym.md#what-a-folder-may-use"
 
 
 @contextmanager
 def prepared_imports(entry: Path) -> Iterator[None]:
-    """While a folder's code is loaded: its imports are possible. Raises if it needs what is not here.
+    """Make the imports of a folder possible while its code is loaded. Raises if names are missing here.
 
-    As where it comes from, the files beside it are modules of the top level.
+    As in NeMo Gym, the files beside it are top-level modules.
     """
     if not uses_nemo_gym(entry):
         yield
@@ -45,11 +45,11 @@ def prepared_imports(entry: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         if str(folder) not in sys.path:
-            sys.path.append(str(folder))  # for what its functions import later
+            sys.path.append(str(folder))  # for imports in functions
 
 
 def _forget_namesakes(entry: Path, folder: Path) -> None:
-    """A module of another folder may have the name of one beside this file; who imported it still has it."""
+    """Remove modules of other folders with the name of a file beside this one. Their importers keep them."""
     beside = {name.partition(".")[0] for name, _ in _imports(entry)} - sys.stdlib_module_names
     for name in beside:
         if (folder / f"{name}.py").is_file() or (folder / name).is_dir():
@@ -58,7 +58,7 @@ def _forget_namesakes(entry: Path, folder: Path) -> None:
 
 
 def uses_nemo_gym(entry: Path) -> bool:
-    """Whether a file imports from `nemo_gym`; a file that is not Python is not judged here."""
+    """Whether a file imports from `nemo_gym`; False for a file that is not Python."""
     try:
         return b"nemo_gym" in entry.read_bytes() and any(
             name.split(".")[0] == "nemo_gym" for name, _ in _imports(entry)
@@ -68,7 +68,7 @@ def uses_nemo_gym(entry: Path) -> bool:
 
 
 def folder_problems(entry: Path) -> list[str]:
-    """A line for each thing that keeps this `app.py` from running here, with the way out."""
+    """A line for each reason why this `app.py` cannot run here, with what to do."""
     absent = [name for name in ("fastapi", "itsdangerous") if importlib.util.find_spec(name) is None]
     if absent:
         return [f"{entry}: a server of NeMo Gym's shape needs {' and '.join(absent)}: {EXTRA}"]
@@ -90,7 +90,7 @@ def folder_problems(entry: Path) -> list[str]:
 
 
 def _imports(entry: Path) -> Iterator[tuple[str, int]]:
-    """The names a file imports, wherever it does, and on which line."""
+    """The names that a file imports anywhere, with their lines."""
     for node in ast.walk(ast.parse(entry.read_bytes())):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -99,9 +99,9 @@ def _imports(entry: Path) -> Iterator[tuple[str, int]]:
 
 
 def copy_gym_folder(source: Path, home: Path, *, overwrite: bool = False) -> list[Path]:
-    """The config, the app and the data of the folder in its new home; one that is at home is only checked.
+    """Copy a folder and return its configs, app and data. A folder that is in its place already is only checked.
 
-    What keeps it from running is an `InputError`.
+    Raises `InputError` if it cannot run here.
     """
     entry, configs = source / "app.py", sorted((source / "configs").glob("*.y*ml"))
     if not entry.is_file() or not uses_nemo_gym(entry):
@@ -120,6 +120,6 @@ def copy_gym_folder(source: Path, home: Path, *, overwrite: bool = False) -> lis
     only_component(load_file(entry.resolve(), f"velodrome_added_{home.name}", root), RESOURCES)
     if moves:
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(source, home, ignore=_LEFT)
+        shutil.copytree(source, home, ignore=_NOT_COPIED)
     data = sorted((home / "data").glob("*.jsonl"))
     return [*(home / "configs" / each.name for each in configs), home / "app.py", *data]

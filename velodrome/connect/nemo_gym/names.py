@@ -1,6 +1,6 @@
-"""Which modules of `nemo_gym` a folder can import here without that package, and what each of them has.
+"""The modules of `nemo_gym` that a folder can import without that package, and their names.
 
-The modules are there only where the package is not: one that is installed is used as it is.
+These modules exist only if the package is not installed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MODULES = dict.fromkeys(_NAMES.split(), _EVERYTHING)
 
 
 def is_installed() -> bool:
-    """Whether the real package is there."""
-    there = sys.modules.get(PACKAGE)
-    if there is not None:
-        return not getattr(there, "stands_in", False)
-    # A folder of that name, as in a clone of NeMo Gym, is not enough: nothing has installed what it imports.
+    """Whether the real package is installed."""
+    package = sys.modules.get(PACKAGE)
+    if package is not None:
+        return not getattr(package, "stands_in", False)
+    # A folder of that name, as in a clone of NeMo Gym, is not enough: its dependencies are not installed.
     return any(each.read_text("RECORD") is not None for each in metadata.distributions(name="nemo-gym"))
 
 
@@ -45,7 +45,7 @@ def stand_in() -> None:
         return
     package = _module(PACKAGE, {"stands_in": True})
     package.__path__ = []
-    for name, values in {**MODULES, METRICS_MODULE: {each: _uncomputed(each) for each in _METRICS}}.items():
+    for name, values in {**MODULES, METRICS_MODULE: {each: _missing_metric(each) for each in _METRICS}}.items():
         setattr(package, name, _module(f"{PACKAGE}.{name}", values))
 
 
@@ -57,7 +57,7 @@ def _module(name: str, values: dict[str, Any]) -> ModuleType:
     return module
 
 
-def _uncomputed(name: str) -> Any:
+def _missing_metric(name: str) -> Any:
     """A metric over many rollouts. Nothing here calls it: velo metrics computes ours."""
 
     def fail(*_: Any, **__: Any) -> NoReturn:

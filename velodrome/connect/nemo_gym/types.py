@@ -1,7 +1,7 @@
 """The types of requests and answers that resources servers of NeMo Gym read, in OpenAI's shapes.
 
-Written for folders that run here without that package. They hold every field of what they are given; one that a
-server reads, and that was not given, is None or empty.
+They are for folders that run here without that package. They keep every field of their input; missing fields are None
+or empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class GymShape(BaseModel):
-    """Fields that are not named here are kept."""
+    """A model that keeps unknown fields."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class AdapterFault(Exception):
-    """A failure with the part that is to blame: ToolError, VerifyError or TaskError."""
+    """A failure of one part: `kind` is ToolError, VerifyError or TaskError."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Service:
         self._sessions: dict[str, Any] = {}
 
     async def answer(self, number: int, operation: str, fields: Json) -> None:
-        """Do what was requested, and write one line: the result, or what failed and the part that is to blame."""
+        """Run the operation, and write one line: the result, or the error with its kind."""
         try:
             answer: Json = {"number": number, "result": clean(await self._result(operation, fields))}
         except AdapterFault as fault:
@@ -107,7 +107,7 @@ class Service:
 
 
 def take_stdout() -> int:
-    """Keep stdout for answers. What the project prints, on its import too, goes to stderr."""
+    """Reserve stdout for answers. Output of the project, also during its import, goes to stderr."""
     line = os.dup(1)
     os.dup2(2, 1)
     return line
@@ -126,7 +126,7 @@ def serve(adapter: Adapter, line: int) -> None:
 
 
 def clean(value: Any) -> Any:
-    """The value with numbers that JSON has: NaN and infinity become None."""
+    """The value with NaN and infinity as None, because JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
 else:
     from adapter_wire import Adapter, AdapterFault, Json, chat_messages, function_tool, serve, take_stdout, text_of
 
-ROW = "verifiers"  # the field of a task that has the row as verifiers knows it
+ROW = "verifiers"  # the field of a task with its row in the data set
 
 
 def module_name(package: str) -> str:
@@ -37,7 +37,7 @@ def module_name(package: str) -> str:
 
 
 def row_of(task: Json) -> Json:
-    """The row that a task was made from."""
+    """The row of the data set in a task."""
     row = task.get(ROW)
     if not isinstance(row, dict):
         raise AdapterFault(
@@ -60,9 +60,13 @@ class TasksetAdapter(Adapter):
         config = loaders.taskset_config_type(package).model_validate({**arguments, "id": package})
         self.taskset = loaders.load_taskset(config)
         self.kind = type(self.taskset).task_type()
-        needing = [fn.__name__ for fn in self._task(next(iter(self.taskset)).data).hooks("reward") if needs_runtime(fn)]
-        if needing:
-            raise SystemExit(f"{package}: its reward {needing[0]} needs a sandbox of verifiers, which is not here")
+        sandboxed = [
+            fn.__name__ for fn in self._task(next(iter(self.taskset)).data).hooks("reward") if needs_runtime(fn)
+        ]
+        if sandboxed:
+            raise SystemExit(
+                f"{package}: its reward {sandboxed[0]} needs a sandbox of verifiers, which is not supported"
+            )
 
     def _task(self, data: Any) -> Any:
         return self.kind(data, getattr(self.taskset.config, "task", None))
@@ -87,9 +91,9 @@ class TasksetAdapter(Adapter):
         return [*system, *(message.model_dump(mode="json") for message in data.prompt or ())]
 
     async def tools(self) -> list[Json]:
-        """The tools of a task's toolsets, and of those that all tasks share."""
-        opened = await self.open(self._row(next(iter(self.taskset))))
-        offered = opened["tools"].items()
+        """The tools of a task's toolsets and of the shared toolsets."""
+        session = await self.open(self._row(next(iter(self.taskset))))
+        offered = session["tools"].items()
         return [function_tool(name, tool.description, tool.input_schema) for name, (_, tool) in offered]
 
     async def open(self, task: Json) -> Json:
@@ -97,11 +101,11 @@ class TasksetAdapter(Adapter):
         from mcp.server.mcpserver import MCPServer
 
         data = self.kind.data_type().model_validate(row_of(task))
-        made = self._task(data)
+        vf_task = self._task(data)
         tools: Json = {}
         state_class = importlib.import_module("verifiers.v1.state").state_cls
         state = state_class(self.kind)()
-        for toolset in [*made.toolsets(made.config), *type(self.taskset).toolsets(self.taskset.config)]:
+        for toolset in [*vf_task.toolsets(vf_task.config), *type(self.taskset).toolsets(self.taskset.config)]:
             if toolset.config.url:
                 raise AdapterFault("ToolError", f"{type(toolset).__name__} is a server elsewhere, which is not adapted")
 
@@ -109,7 +113,7 @@ class TasksetAdapter(Adapter):
                 return state
 
             async def push(before: bytes) -> None:
-                """The state is this one already."""
+                """Nothing to do: the state is shared."""
 
             toolset._pull_state, toolset._push_state = pull, push
             await toolset.setup()
@@ -118,10 +122,10 @@ class TasksetAdapter(Adapter):
             toolset.register(server)
             prefix = f"{toolset.server_name}_" if toolset.server_name else ""
             tools |= {prefix + tool.name: (server, tool) for tool in await server.list_tools()}
-        return {"task": made, "state": state, "tools": tools}
+        return {"task": vf_task, "state": state, "tools": tools}
 
     async def call(self, session: Json, name: str, arguments: Any) -> str:
-        """A tool of a toolset; the model reads why a call was refused."""
+        """Call a tool of a toolset. A refusal is a text for the model."""
         if name not in session["tools"]:
             return f'error: there is no tool "{name}"; there are: {", ".join(session["tools"])}'
         server, tool = session["tools"][name]
@@ -136,22 +140,22 @@ class TasksetAdapter(Adapter):
 
     async def verify(self, session: Json, task: Json, response: Json) -> Json:
         """The task's rewards and metrics over a trace of the conversation."""
-        made, vf = session["task"], self.vf
-        described = vf.TraceTask(type=type(made).__name__, data=made.data, key=made.key, hash=made.hash)
-        trace = vf.Trace(task=described, agent=vf.AgentInfo(config=vf.AgentConfig()), state=session["state"])
+        vf_task, vf = session["task"], self.vf
+        trace_task = vf.TraceTask(type=type(vf_task).__name__, data=vf_task.data, key=vf_task.key, hash=vf_task.hash)
+        trace = vf.Trace(task=trace_task, agent=vf.AgentInfo(config=vf.AgentConfig()), state=session["state"])
         messages = [
-            *((each, False) for each in self._prompt(made.data)),
+            *((each, False) for each in self._prompt(vf_task.data)),
             *((each, each["role"] == "assistant") for each in chat_messages(response.get("output") or [])),
         ]
         for at, (message, sampled) in enumerate(messages):
             node = {"parent": at - 1 if at else None, "message": message, "sampled": sampled}
             trace.nodes.append(vf.MessageNode.model_validate(node))
         trace.is_completed = trace.ok = True
-        await made.score(trace)
+        await vf_task.score(trace)
         metrics = {name: value for name, value in trace.metrics.items() if value is not None}
         rewards = {name: each.score for name, each in trace.rewards.items() if each is not None}
         if not rewards:
-            raise AdapterFault("VerifyError", f"{type(made).__name__} gave no reward")
+            raise AdapterFault("VerifyError", f"{type(vf_task).__name__} gave no reward")
         return {**metrics, **rewards, "reward": trace.reward}
 
 
@@ -200,7 +204,7 @@ class EnvironmentAdapter(Adapter):
         return await self.environment.setup_state(state) or state
 
     async def call(self, session: Any, name: str, arguments: Any) -> str:
-        """A tool, called as the environment would: it makes the error messages too."""
+        """Call a tool through the environment, with its error messages."""
         if name not in self.environment.tool_map:
             return f'error: there is no tool "{name}"; there are: {", ".join(self.environment.tool_map)}'
         call = self.types.ToolCall(id="call", name=name, arguments=json.dumps(arguments))
@@ -219,8 +223,8 @@ class EnvironmentAdapter(Adapter):
         messages: list[Json] = []
         if not over:
             before = len(self._history(session))
-            now = await self.environment.get_prompt_messages(session)
-            session["adapter_prompt"] = self._normal(now)
+            prompt = await self.environment.get_prompt_messages(session)
+            session["adapter_prompt"] = self._normal(prompt)
             messages = [as_item(message.model_dump()) for message in session["adapter_prompt"][before:]]
             over = await self.environment.is_completed(session)
         truncated = over and session.get("stop_condition") in ("max_turns_reached", "timeout_reached")
