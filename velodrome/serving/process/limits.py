@@ -6,7 +6,7 @@ import contextlib
 import resource
 
 WANTED = 65535
-_FOR_FILES = 32  # what is open beside connections: streams, the loop, input, output, a file that is being replaced
+_FOR_FILES = 32  # open besides connections: streams, the loop, input, output, a file that is being replaced
 
 
 def raise_file_limit(wanted: int = WANTED) -> int:
@@ -14,11 +14,13 @@ def raise_file_limit(wanted: int = WANTED) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:
-        with contextlib.suppress(ValueError, OSError):  # some systems refuse their own limit: then it stays as it is
+        with contextlib.suppress(
+            ValueError, OSError
+        ):  # some systems refuse their own hard limit; then the soft limit is unchanged
             resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def connections_within(files: int) -> int:
-    """How many connections leave room for files, where so many descriptors may be open."""
+    """How many connections are possible with this limit of descriptors, leaving room for files."""
     return files - _FOR_FILES if files >= 2 * _FOR_FILES else max(files // 2, 1)

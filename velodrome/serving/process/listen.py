@@ -1,7 +1,7 @@
-"""Listening sockets, and who may reach them: beyond loopback only with a token.
+"""Listening sockets; other machines may reach them only with a token.
 
-The sockets belong to the supervisor and outlive the workers, so an address stays the same over restarts and a
-connection made meanwhile waits.
+The sockets belong to the supervisor and outlive the workers, so an address stays the same over restarts, and
+connections made during a restart wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOKEN_VARIABLE = "VELODROME_TOKEN"
 HEAD_HOST = "127.0.0.1"
 HEAD_PORT = 11000
 LOOPBACK = "127.0.0.1"
-# How uvicorn is run here: we log ourselves, do not name the server, and trust no proxy.
+# Settings of uvicorn: no logging, no server header, no trusted proxies.
 UVICORN: dict[str, Any] = {
     "ws": "none",
     "lifespan": "on",
@@ -31,7 +31,7 @@ UVICORN: dict[str, Any] = {
 
 
 def server_token(settings: Mapping[str, Any]) -> str | None:
-    """The token that servers want and clients send: the setting, else the environment variable."""
+    """The token that servers require and clients send: the setting, else the environment variable."""
     token = settings.get("server_token") or os.environ.get(TOKEN_VARIABLE) or None
     if token is None:
         return None
@@ -51,7 +51,7 @@ def head_address(settings: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def checked_address(what: str, host: Any, port: Any, default_port: int) -> tuple[str, int]:
-    """An address as the config gives it, or one line on what is wrong with it. Port 0 is any free one."""
+    """The address in a config, with the default port. Raises `InputError` if it is wrong. Port 0 is any free one."""
     if not isinstance(host, str):
         raise InputError(f"{what}: host is a name or an address, not {host!r:.80}")
     port = default_port if port is None else port
@@ -68,20 +68,20 @@ def listening(
     *,
     way: str = f"set server_token (env.yaml), or {TOKEN_VARIABLE} in the environment",
 ) -> socket.socket:
-    """A socket that listens there. Other machines are let in only if a token keeps the rest out; `way` is to set it."""
+    """Open a listening socket. A host other than loopback requires a token; `way` is how to set one."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
         raise InputError(f"{what}: no address for the host {host!r} ({error})") from error
     if token is None and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InputError(
-            f"{what}: {host} can be reached from other machines, which wants a token: {way}; or listen on {LOOPBACK}"
+            f"{what}: {host} can be reached from other machines, which requires a token: {way}; or listen on {LOOPBACK}"
         )
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections have it too: asyncio sets it only where the protocol is named, and without it an answer in two
-        # writes waits 40 ms for the other side.
+        # Connections inherit it: asyncio sets it only for an explicit protocol number, and without it an answer in two
+        # writes is delayed by 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
@@ -94,7 +94,7 @@ def listening(
 
 
 def reachable(host: str) -> str:
-    """The host to connect to for a socket that listens on `host`, as it is written in a URL."""
+    """The host, for a URL, to connect to a socket that listens on `host`."""
     host = {"0.0.0.0": LOOPBACK, "::": "::1", "": LOOPBACK}.get(host, host)
     return f"[{host}]" if ":" in host else host
 

@@ -35,7 +35,7 @@ class ProfilingOptions(Settings):
     profiling_save_every_s: Amount = Field(5.0, description="seconds between two saves of a profile")
 
     def profile_folder(self) -> Path | None:
-        """The folder for profiles, ready to be written to; None if there are to be none."""
+        """The folder for profiles, ready for writing; None if profiling is off."""
         from velodrome.timing.profiles import place
 
         return place(self.profiling_enabled, self.profiling_results_dirpath)

@@ -10,7 +10,7 @@ MAX_BYTES = 16 * 1024 * 1024
 async def fetch(
     host: str, port: int, path: str, *, timeout_s: float, token: str | None = None
 ) -> tuple[int, bytes] | None:
-    """Status and body, or None if there is no answer within the time. An answer that is not HTTP has the status 0."""
+    """Status and body, or None without an answer in time. An answer that is not HTTP has the status 0."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _fetch(host, port, path, token)
@@ -21,7 +21,7 @@ async def fetch(
 
 
 async def listens(host: str, port: int, *, timeout_s: float) -> bool:
-    """Whether anybody takes connections there."""
+    """Whether a program accepts connections at this address."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

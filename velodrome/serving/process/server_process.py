@@ -1,7 +1,7 @@
-"""One worker process, as its supervisor sees it: started, checked for health, restarted whenever it ends.
+"""The supervisor's side of one worker process: start it, check its health, restart it whenever it ends.
 
-It is ready when `/health` answers on its private socket. That socket listens before the process exists, so the request
-waits there and nothing is polled.
+The process is ready when `/health` answers on its private socket. The socket listens before the process exists, so the
+request waits there without polling.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _LOG_BYTES = 16 * 1024
 
 @dataclass
 class Backoff:
-    """How long to wait before a server is started again: doubling, and short again after a time of health."""
+    """The delay before a restart: it doubles, and is short again after a healthy period."""
 
     _next_s: float = _FIRST_S
 
     def delay_s(self, healthy_s: float) -> float:
-        """The wait after a life that was healthy for so long."""
+        """The delay after a process that was healthy for this long."""
         if healthy_s >= HEALTHY_S:
             self._next_s = _FIRST_S
         delay_s, self._next_s = self._next_s, min(self._next_s * 2, _LONGEST_S)
@@ -47,15 +47,15 @@ class Backoff:
 
 @dataclass(eq=False)
 class ServerProcess:
-    """One worker process over all its restarts. `changed` is called at every change, `say` with a line for the user."""
+    """One worker process over all its restarts. Calls `changed` at every change, and `say` with lines for the user."""
 
     label: str
     log: Path
-    private: tuple[str, int]  # where it answers health checks
+    private: tuple[str, int]  # the address for health checks
     inherited: Sequence[int]
     environment: Mapping[str, str]
     options: ServingOptions
-    brief: Callable[[], bytes]  # the first frame it is sent, made for each start
+    brief: Callable[[], bytes]  # makes its first frame, for each start
     changed: Callable[[], None]
     say: Callable[[str], None]
     status: str = "starting"
@@ -65,24 +65,24 @@ class ServerProcess:
     last_exit: str | None = None
     ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _child: Child | None = None
-    _over: asyncio.Future[bytes | None] | None = None
+    _first_frame: asyncio.Future[bytes | None] | None = None
     _log_start: int = 0
     _stopping: bool = False
     _restarting: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def live(self) -> None:
-        """Start it, and again whenever it ends, until `stop`. `ready` reports the first start, which must succeed."""
+        """Start it, and restart it whenever it ends, until `stop`. `ready` has the result of the first start."""
         backoff = Backoff()
         while True:
             failure = await self._start()
             self._report(failure)
             ready_at = time.monotonic()
             if failure is None:
-                await self._ended()
+                await self._wait_for_end()
             else:
                 self._kill()
-                await self._ended()
+                await self._wait_for_end()
                 if self.restarts == 0:
                     return
             if not self._stopping:
@@ -100,7 +100,7 @@ class ServerProcess:
         self._terminate()
 
     def stop(self, *, now: bool = False) -> None:
-        """Let it finish what is in flight and end; `now` ends it and everything it started at once."""
+        """End it after its requests in flight; with `now`, kill its whole group."""
         self._stopping = True
         self._wake.set()
         if now:
@@ -109,14 +109,14 @@ class ServerProcess:
             self._terminate()
 
     def send(self, data: bytes) -> None:
-        """One frame for the process, if there is one."""
+        """Send one frame to the process, if it runs."""
         if self._child is not None:
             self._child.send(data)
 
     def _report(self, failure: InputError | ServerError | None) -> None:
-        """Report the result of a start: of the first through `ready`, of a later one to the user."""
+        """Report the result of a start: the first through `ready`, later ones to the user."""
         if failure is not None and not self._stopping and not self._restarting:
-            self._become("failed")
+            self._set_status("failed")
         if self.restarts == 0:
             if self.ready.done():
                 return
@@ -136,31 +136,33 @@ class ServerProcess:
             await asyncio.wait_for(self._wake.wait(), delay_s)
 
     async def _start(self) -> InputError | ServerError | None:
-        """Start it and wait until it is ready; what went wrong, or None."""
+        """Start it and wait until it is ready. Returns the error, or None."""
         try:
             self._child = child = await self._spawn()
         except OSError as error:
             return ServerError(f"{self.label}: cannot be started: {error}")
         self.pid = child.pid
         self.started = time.time()
-        if self._stopping:  # stopped while it was being made
+        if self._stopping:  # stopped during the start
             self._terminate()
-        self._become("starting" if self.restarts == 0 else "restarting")
+        self._set_status("starting" if self.restarts == 0 else "restarting")
         limit_s = self.options.start_timeout_s
         health = asyncio.ensure_future(self._healthy(limit_s))
-        self._over = asyncio.ensure_future(child.receive())  # why it refuses to serve, or None at its end
-        either: set[asyncio.Future[Any]] = {health, self._over}
+        self._first_frame = asyncio.ensure_future(
+            child.receive()
+        )  # the reasons why it cannot serve, or None at its end
+        either: set[asyncio.Future[Any]] = {health, self._first_frame}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=limit_s)
-        if self._over.done():
+        if self._first_frame.done():
             health.cancel()
-            problems = self._over.result()
+            problems = self._first_frame.result()
             if problems is not None:
                 return InputError(*orjson.loads(problems))
             return self._log_failure(f"ended with {child.ending} before it was ready")
         if not health.done():
             health.cancel()
             return self._log_failure(f"is not ready after {limit_s:g} s")
-        self._become("ok")
+        self._set_status("ok")
         return None
 
     async def _spawn(self) -> Child:
@@ -183,35 +185,35 @@ class ServerProcess:
                 log.seek(max(self._log_start, size - _LOG_BYTES))
                 lines = log.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()
         except OSError:
-            lines = []  # removed: that must not hide the failure
+            lines = []  # the log was removed: still report the failure
         end = "".join(f"\n  {line}" for line in [line for line in lines if line.strip()][-_LOG_LINES:])
         return ServerError(f"{self.label}: {what}; the end of {self.log}:{end or ' (nothing)'}")
 
-    async def _ended(self) -> None:
-        """Wait for its end while its health is checked, and end what it may have left behind."""
+    async def _wait_for_end(self) -> None:
+        """Check its health until it ends, and kill the rest of its group."""
         child = self._child
-        if child is None or self._over is None:
+        if child is None or self._first_frame is None:
             return
         watch = asyncio.create_task(self._watch_health())
-        if await self._over is not None:
+        if await self._first_frame is not None:
             await child.receive()
         watch.cancel()
         self._child = None
         self.last_exit = child.ending
         if self.status == "ok":
-            self._become("restarting")
+            self._set_status("restarting")
 
     async def _watch_health(self) -> None:
-        """End a process that hangs, so that it is started again: one that is stopped, or whose loop is stuck."""
+        """Kill a process that hangs (stopped, or its loop is stuck), so that it is restarted."""
         (host, port), options, missed = self.private, self.options, 0
         while missed < options.health_misses:
             await asyncio.sleep(min(HEALTH_EVERY_S, options.health_timeout_s))
             answer = await fetch(host, port, "/health", timeout_s=options.health_timeout_s)
             missed = 0 if answer is not None else missed + 1
-        self.say(f"{self.label}: hangs: no answer to {missed} health checks in a row; it is ended")
+        self.say(f"{self.label}: hangs: no answer to {missed} health checks in a row; it is killed")
         self._kill()
 
-    def _become(self, status: str) -> None:
+    def _set_status(self, status: str) -> None:
         self.status = status
         self.changed()
 

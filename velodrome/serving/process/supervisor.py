@@ -1,7 +1,7 @@
-"""`velo run`: every server of a configuration, each in its own processes, and none left when it ends.
+"""`velo run`: every server of a configuration, each in its own processes, which all end with this process.
 
 The supervisor answers no requests. It holds the listening sockets, sends each worker its settings, and sends the head
-the state of all servers. Workers end with the supervisor, however it ends (`velodrome/children.py`).
+the state of all servers. Workers end with the supervisor, even if it is killed (`velodrome/children.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from velodrome.settings.names import AGENTS, MODELS, RESOURCES
 from velodrome.settings.values import MOST_WORKERS
 from velodrome.timing.stop_signals import on_stop_signal
 
-_KILL_AFTER_S = 2.0  # on top of drain_s: what a worker has to close its component
+_KILL_AFTER_S = 2.0  # in addition to drain_s: the time for a worker to close its component
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Server:
         self.url = f"http://{reachable(self.host)}:{self.port}"
 
     def stop(self) -> None:
-        """Refuse new connections, and let what is in flight finish."""
+        """Refuse new connections, and let requests in flight finish."""
         for sock in (self.shared, *self.private):
             sock.close()
         for child in self.children:
@@ -84,7 +84,7 @@ class Server:
             "url": self.url,
             "host": self.host,
             "port": self.port,
-            "pid": pids[0] if pids else None,  # NeMo Gym's clients want a number
+            "pid": pids[0] if pids else None,  # NeMo Gym's clients expect a number
             "pids": pids,
             "status": next((each for each in ("failed", "restarting", "starting") if each in statuses), "ok"),
             "start_time": round(min((child.started for child in self.children), default=time.time()), 3),
@@ -108,35 +108,35 @@ class Supervisor:
         self._interrupted = False
 
     async def run(self, *, while_up: Callable[[Supervisor], Any] | None = None) -> None:
-        """Start everything, keep it running until SIGINT or SIGTERM, end everything. Raises if a server does not start.
+        """Start all servers, run until SIGINT or SIGTERM, and end all servers. Raises if a server does not start.
 
-        `while_up` makes a coroutine that runs while the servers do.
+        `while_up` makes a coroutine that runs beside the servers.
         """
-        beside: asyncio.Task[None] | None = None
+        background: asyncio.Task[None] | None = None
         signals = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup the terminal may go
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, to outlive the terminal
             signals.append(signal.SIGHUP)
-        with on_stop_signal(self.interrupt, signals), contextlib.ExitStack() as held:
+        with on_stop_signal(self.interrupt, signals), contextlib.ExitStack() as stack:
             try:
                 self._listen()
                 names = [name for name in self.servers if name != HEAD]
-                held.enter_context(await asyncio.to_thread(claimed, self._profiles, names))
+                stack.enter_context(await asyncio.to_thread(claimed, self._profiles, names))
                 if await self._start():
                     if while_up is not None:
-                        beside = asyncio.create_task(while_up(self))
+                        background = asyncio.create_task(while_up(self))
                     await self._stop.wait()
-                    self._say("stopping: what is in flight may finish; Ctrl-C again ends it at once")
+                    self._say("stopping after the requests in flight; Ctrl-C again stops at once")
             finally:
-                if beside is not None:
-                    beside.cancel()
+                if background is not None:
+                    background.cancel()
                 await self._end()
 
     def stop(self) -> None:
-        """End everything; what is in flight may finish."""
+        """End all servers after their requests in flight."""
         self._stop.set()
 
     def interrupt(self) -> None:
-        """Ctrl-C. The first one stops as `stop` does, also if that was called before; the second ends it at once."""
+        """Handle Ctrl-C: the first calls `stop`, the second kills all servers at once."""
         if self._interrupted:
             self._kill_now.set()
         self._interrupted = True
@@ -153,7 +153,7 @@ class Supervisor:
             self._print(line)
 
     def _listen(self) -> None:
-        """Refuse what cannot be served, and open every socket before a server starts: all mistakes are reported."""
+        """Check the blocks and open every socket before the first start, to report all mistakes together."""
         host, port = head_address(self.config.settings)
         head = Instance(HEAD, HEAD, "head", {"host": host, "port": port, "num_workers": 1}, "")
         instances = [each for each in self.config.instances.values() if "url" not in each.settings]
@@ -181,7 +181,7 @@ class Supervisor:
         return Server(instance, host, shared, [listening(what, LOOPBACK, 0, None) for _ in range(workers)])
 
     async def _start(self) -> bool:
-        """All of them at once. False if a stop was requested meanwhile."""
+        """Start all servers at the same time. Returns False if a stop was requested meanwhile."""
         count = len(self.servers) - 1
         logs = f"logs: {self.options.log_dir}/<name>.log"
         self._say(f"starting {count} server{'s' if count > 1 else ''} and the head; {logs}")
@@ -202,9 +202,9 @@ class Supervisor:
             stop.cancel()
             up.cancel()
             await asyncio.gather(up, return_exceptions=True)
-        everywhere = [name for name, server in self.servers.items() if is_wildcard(server.host)]
-        if everywhere:
-            self._say(f"other machines reach these by this machine's name or address: {', '.join(everywhere)}")
+        public = [name for name, server in self.servers.items() if is_wildcard(server.host)]
+        if public:
+            self._say(f"other machines can reach these servers by this machine's name or address: {', '.join(public)}")
         self._say(f"all ready in {time.monotonic() - began:.1f} s; Ctrl-C stops them")
         return True
 
@@ -254,7 +254,7 @@ class Supervisor:
         ).encoded()
 
     def _config_yaml(self) -> str:
-        """The configuration with every server's address in its block, as NeMo Gym's clients want it; secrets masked."""
+        """The configuration with every server's address in its block, for NeMo Gym's clients; secrets masked."""
         import yaml
 
         config = self.config.masked()
@@ -267,16 +267,18 @@ class Supervisor:
         return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
     def _environment(self) -> dict[str, str]:
-        """Ours, without what the configuration holds as a secret."""
-        hidden = {secret for secret in config_secrets(self.config) if len(secret) >= MIN_INSIDE}
-        return {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE and value not in hidden}
+        """The environment of this process, without secrets of the configuration."""
+        hidden_values = {secret for secret in config_secrets(self.config) if len(secret) >= MIN_INSIDE}
+        return {
+            name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE and value not in hidden_values
+        }
 
     def _report_to_head(self) -> None:
         for child in self.servers[HEAD].children:
             child.send(orjson.dumps([server.report() for server in self.servers.values()]))
 
     async def _end(self) -> None:
-        """Agents before what they call, so that what is in flight can finish; all within the time, or killed."""
+        """Stop agents before the servers they call, so requests in flight can finish. Kill the rest in the end."""
         deadline = time.monotonic() + self.options.drain_s + _KILL_AFTER_S
         kill_now: asyncio.Future[Any] = asyncio.ensure_future(self._kill_now.wait())
         for kind in (AGENTS, RESOURCES, MODELS, HEAD):
@@ -294,7 +296,7 @@ class Supervisor:
 
 
 def _first_failures(waits: list[asyncio.Future[None]]) -> InputError | ServerError:
-    """Everything that has failed so far, as one error: the user's mistakes if there are any, else ours."""
+    """All failures so far as one error: mistakes of the user if there are any, else the other failures."""
     failures = [wait.exception() for wait in waits if wait.done() and not wait.cancelled()]
     mistakes = [problem for failure in failures if isinstance(failure, InputError) for problem in failure.problems]
     if mistakes:

@@ -1,7 +1,7 @@
 """One worker process of one server: a child of the supervisor (`velodrome/children.py`), which sends it its `Brief`.
 
-What the component prints goes to the log, without secrets. The head also receives the state of all servers, one frame
-per change. A worker that refuses its settings sends the reasons.
+The output of the component goes to the log, with secrets masked. The head also receives the state of all servers, one
+frame per change. A worker with wrong settings sends the problems.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from velodrome.serving.profiling import ProcessProfile
 
 HEAD = "head_server"  # the kind and the name of the head
-GARBAGE = (50_000, 20, 20)  # a request leaves no cycles, and a search for them walks everything in flight
+GARBAGE = (50_000, 20, 20)  # requests leave no reference cycles, and collection visits everything in flight
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What the supervisor sends a worker at its start: its own block, and of the others their addresses.
+    """The first frame from the supervisor: the block of the worker, and the addresses of the servers it refers to.
 
-    Secrets travel in it only: not in arguments or the environment.
+    Secrets are sent only in this frame, not in arguments or the environment.
     """
 
     instance: Instance
@@ -54,7 +54,7 @@ class Brief:
     peers: list[str]
     key: str
     options: ServingOptions
-    blocks: dict[str, Instance]  # that it refers to; settings only where they are the address of a server elsewhere
+    blocks: dict[str, Instance]  # the blocks it refers to; with settings only if they have a url
     urls: dict[str, str]
     token: str | None
     verbose: bool
@@ -90,13 +90,13 @@ def main(channel: ParentChannel) -> None:
         problems = [mask_text(problem, secrets) for problem in error.problems]
         for problem in problems:
             sys.stderr.write(f"{problem}\n")
-        with contextlib.suppress(OSError):  # this is a process that the component forked
+        with contextlib.suppress(OSError):  # in a process that the component forked
             channel.send(orjson.dumps(problems))
         sys.exit(2)
 
 
 async def serve(brief: Brief, secrets: frozenset[str], channel: ParentChannel) -> None:
-    """Make the component and its app, answer on both sockets until SIGTERM, and close what was made."""
+    """Make the component and its app, answer on both sockets until SIGTERM, then close the component."""
     from starlette.middleware.cors import CORSMiddleware
 
     from velodrome import http, scope
@@ -120,7 +120,7 @@ async def serve(brief: Brief, secrets: frozenset[str], channel: ParentChannel) -
 
 
 def _sockets(brief: Brief) -> list[socket.socket]:
-    """What it listens on. A process that the component starts has none of them, or it could keep the port."""
+    """The listening sockets. Processes that the component starts do not inherit them: they could block the port."""
     sockets = [socket.socket(fileno=number) for number in brief.sockets]
     for sock in sockets:
         sock.set_inheritable(False)
@@ -129,7 +129,7 @@ def _sockets(brief: Brief) -> list[socket.socket]:
 
 
 def _profile(brief: Brief) -> ProcessProfile | None:
-    """What measures this process, if it is to be measured. The head is not: nothing waits for it."""
+    """The profile of this process, if profiling is on. The head is not profiled: no request waits for it."""
     if brief.profiles is None or brief.instance.kind == HEAD:
         return None
     from velodrome.serving.profiling import ProcessProfile
@@ -166,8 +166,8 @@ async def _app(
         from velodrome.serving.apps.head_app import head_app
 
         servers: list[Json] = []
-        following = asyncio.create_task(_follow(channel, servers))
-        closing.callback(following.cancel)
+        updates = asyncio.create_task(_update_servers(channel, servers))
+        closing.callback(updates.cancel)
         return head_app(status, lambda: servers, brief.config_yaml, limits)
     from velodrome.serving.components import Components, Servers
     from velodrome.serving.hosting import server_app
@@ -191,15 +191,15 @@ async def _app(
     )
 
 
-async def _follow(channel: ParentChannel, servers: list[Json]) -> None:
-    """Keep the list of servers as the supervisor last sent it."""
+async def _update_servers(channel: ParentChannel, servers: list[Json]) -> None:
+    """Update the list of servers with each frame of the supervisor."""
     reader, _ = await asyncio.open_unix_connection(sock=channel.socket)
     while (frame := await read_frame(reader)) is not None:
         servers[:] = orjson.loads(frame)
 
 
 class Masked(io.TextIOBase):
-    """A text stream that writes whole lines, without secrets."""
+    """A text stream that writes complete lines, with secrets masked."""
 
     encoding = "utf-8"
 
@@ -207,21 +207,21 @@ class Masked(io.TextIOBase):
         super().__init__()
         self._stream = stream
         self._secrets = secrets
-        self._begun = ""
+        self._partial_line = ""
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
-        """Keep what is not a whole line yet."""
+        """Write complete lines; keep an incomplete one."""
         with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
+            *lines, self._partial_line = (self._partial_line + text).split("\n")
             if lines:
-                with contextlib.suppress(OSError):  # a full disk behind the log costs its lines, and no rollout
+                with contextlib.suppress(OSError):  # a full disk loses log lines, but no rollouts
                     self._stream.write(mask_text("\n".join(lines), self._secrets) + "\n")
                     self._stream.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Lines are written at once; half a line waits for its other half."""
+        """Nothing to do: complete lines are written at once."""
 
     def writable(self) -> bool:
         return True
