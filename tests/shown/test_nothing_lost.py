@@ -254,8 +254,11 @@ def test_a_verifier_that_swallows_cancellation_cannot_keep_the_process(workplace
     workplace.tasks("tasks.jsonl", 20)
 
     process = workplace.start(f"{COLLECT} +sigterm_drain_s=0.2")
-    while not workplace.size_of("rollouts.jsonl") or len(workplace.keys()) < 19:
-        workplace.wait_for_bytes("rollouts.jsonl", process, workplace.size_of("rollouts.jsonl"))
+    size = 0
+    while not size or len(workplace.keys()) < 19:
+        workplace.wait_for_bytes("rollouts.jsonl", process, size)
+        assert process.poll() is None
+        size = workplace.size_of("rollouts.jsonl")
     process.terminate()
     _, stderr = process.communicate(timeout=DEADLINE_S)
 

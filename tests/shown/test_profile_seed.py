@@ -13,18 +13,33 @@ import pytest
 from tests.shown.conftest import content
 from tests.shown.test_served import (
     SECRET,
-    SEED_000_COLLECT,
-    SEED_000_RUN,
     head_at,
     instances,
-    served_texts,
     terminal,
 )
 from tests.support.running import free_port, http
 
+SEED_000_RUN = """config_paths="responses_api_models/openai_model/configs/openai_model.yaml,\\
+resources_servers/math_with_judge/configs/bytedtsinghua_dapo17k.yaml"
+
+ng_run "+config_paths=[${config_paths}]" \\
+    +profiling_enabled=true \\
+    +profiling_results_dirpath=results/profiling/math_with_judge"""
+SEED_000_COLLECT = """ng_collect_rollouts +agent_name=math_with_judge_simple_agent \\
+    +input_jsonl_fpath=resources_servers/math_with_judge/data/dapo17k_bytedtsinghua_train.jsonl \\
+    +output_jsonl_fpath=temp/math_with_judge_rollouts.jsonl \\
+    +limit=1024 \\
+    +num_repeats=1"""
 ROLLOUTS = 1024
 PROFILES = "results/profiling/math_with_judge"
 FUNCTIONS = ("MathWithJudge.verify", "MathWithJudge._first_verdict", "Library.check")
+
+
+def served_texts(port: int) -> str:
+    """What every server tells about itself."""
+    addresses = [f"http://127.0.0.1:{port}", *(each["url"] for each in instances(port).values())]
+    routes = ("", "health", "server_instances", "global_config_dict_yaml", "tools")
+    return "\n".join(str(http(f"{address}/{route}")[1]) for address in addresses for route in routes)
 
 
 def tasks(workplace: Any) -> None:
