@@ -1,7 +1,8 @@
-"""pyarrow, imported when a Parquet file is read or written, and the decimals that `datasets` gives back as they were.
+"""pyarrow, imported when a Parquet file is read or written, and decimals that `datasets` reads without a change.
 
-Its JSON reader adds the digits after the point as a product, which rounds 0.3 but not 0.30. A JSON column of a Parquet
-file is only read. JSON lines are read, written with at most ten decimals and without such zeros, and read again.
+Its JSON reader adds the digits after the point as a product, which rounds 0.3 but not 0.30. It only reads a JSON column
+of a Parquet file. It reads JSON lines, writes them with at most ten decimals and without final zeros, and reads them
+again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _MOST_WRITTEN = 10
 
 
 def decimal(number: float, *, rewritten: bool = False) -> str | None:
-    """The digits from which `datasets` gets this very number, or None; `rewritten` if it writes them itself, too."""
+    """The digits that `datasets` reads as exactly this number, or None; `rewritten` if it also rewrites them."""
     whole, _, digits = repr(number).partition(".")
     if rewritten and (len(digits) > _MOST_WRITTEN or (whole, digits) == ("-0", "0")):
         return None
-    most = len(digits) if rewritten else _MOST_READ
-    while digits.isdigit() and len(digits) <= most:
+    max_digits = len(digits) if rewritten else _MOST_READ
+    while digits.isdigit() and len(digits) <= max_digits:
         if abs(int(whole)) + int(digits) * 10.0 ** -len(digits) == abs(number):
             return f"{whole}.{digits}"
         digits += "0"
@@ -32,7 +33,7 @@ def decimal(number: float, *, rewritten: bool = False) -> str | None:
 
 
 def arrow(what: str) -> Any:
-    """The package pyarrow; without it an `InputError` says how to get it."""
+    """The package pyarrow. Raises an `InputError` with the install command if it is missing."""
     try:
         package = importlib.import_module("pyarrow")
         importlib.import_module("pyarrow.parquet")
@@ -47,7 +48,7 @@ def json_columns(schema: Any) -> list[str]:
 
 
 def schema_of(package: Any, types: Json) -> Any:
-    """The schema of columns whose types are in the words of a data card; one with JSON in it is JSON as a whole."""
+    """The schema of columns, from the types of a data card; a type that contains JSON becomes JSON."""
     return package.schema(
         {
             name: package.json_() if b'"json"' in orjson.dumps(kind) else _arrow_type(package, kind)

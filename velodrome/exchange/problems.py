@@ -1,4 +1,4 @@
-"""The mistakes in a user's file: each kind once, with the first place it occurs in."""
+"""The mistakes in a user's file: each kind once, with its first place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from velodrome.errors import InputError, ModelError, describe
 _MOST_KINDS = 20
 _OTHERS = "other reasons"
 
-# What reading a row of another program's can raise: fields that are missing, or of another type.
+# The errors of reading another program's row: fields that are missing, or of another type.
 FLAWS = (ModelError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -41,15 +41,15 @@ class Problems:
             self.add(where, mistake(error))
 
     def kinds(self) -> dict[str, int]:
-        """How many wrong places there are of each kind; of those beyond the bound, together."""
+        """The number of wrong places of each kind; kinds beyond the bound are counted together."""
         others = self.count - self._times.total()
         return {**self._times, **({_OTHERS: others} if others else {})}
 
     def lines(self) -> list[str]:
         lines = []
         for what, where in self._first.items():
-            more = self._times[what] - 1
-            lines.append(f"{where}: {what}" + (f" (and {more} more like it)" if more else ""))
+            repeats = self._times[what] - 1
+            lines.append(f"{where}: {what}" + (f" (and {repeats} more like it)" if repeats else ""))
         others = self.count - self._times.total()
         return [*lines, f"and {others} more places with mistakes of other kinds"] if others else lines
 
@@ -59,7 +59,7 @@ class Problems:
 
 
 def mistake(error: Exception) -> str:
-    """What is wrong with a row, from the error that reading it raised."""
+    """A description of the mistake in a row, from the error of reading it."""
     if isinstance(error, orjson.JSONDecodeError):
         return f"not JSON: {error.msg} (character {error.pos + 1} of the line)"
     if isinstance(error, ModelError | ValueError):

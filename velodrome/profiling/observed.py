@@ -1,6 +1,6 @@
-"""What was observed in one run: the numbers that the rules of the verdict look at, each a mean over sampled attempts.
+"""The observations of one run, for the rules of the verdict. Each number is a mean over sampled attempts.
 
-Nothing is judged here. A number that the file does not tell is None.
+A number that is not in the file is None.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from velodrome.stats.stretches import Stretches
 
 Used = dict[tuple[str, str], float]  # seconds per rollout, by process and stage
 
-_ROUNDED_S = 2e-6  # times in a row are rounded: a call that follows another must not seem to overlap it
-_OWN_S = 0.0005  # of the collector's CPU per rollout, where the file does not say
+_ROUNDED_S = 2e-6  # times are rounded: successive calls must not seem to overlap
+_OWN_S = 0.0005  # of the collector's CPU per rollout, if it is not in the file
 _WARM_UP_S = 1.0
 _OVERLAP = 1.2  # slots in use
 _ROUNDS = 1.5  # rollouts for each slot
@@ -32,15 +32,15 @@ class Observed:
         windows, fair = sample.windows, sample.fair
         attempts = list({id(each): each for each in (*fair, *(each for window in windows for each in window))}.values())
         limiters = Limiters(attempts)
-        taken = read_attempts(attempts, limiters)
-        self.windows = [[taken[id(each)] for each in window if id(each) in taken] for window in windows]
-        self.rollouts = [taken[id(each)] for each in fair if id(each) in taken]
+        timed = read_attempts(attempts, limiters)
+        self.windows = [[timed[id(each)] for each in window if id(each) in timed] for window in windows]
+        self.rollouts = [timed[id(each)] for each in fair if id(each) in timed]
         self.limiters, self.limited = limiters.seen, limiters.of
         self._effects: dict[str, LoadEffect | None] = {}
         self.kept, self.attempts = sample.kept, sample.kept + sample.failed
         self.seconds, self.agent = seconds, sample.agent
         self.per_s = self.kept / seconds  # rollouts kept per second
-        self.tried_per_s = self.attempts / seconds  # failed attempts use what there is as well
+        self.tried_per_s = self.attempts / seconds  # failed attempts use slots and CPU as well
         self.total_s = sample.total_s / self.attempts
         self.parts = {name: s / self.attempts for name, s in zip(PARTS, sample.parts, strict=True)}
         times = [each.attempt.times for each in self.rollouts]
@@ -48,7 +48,7 @@ class Observed:
         limits = [int(each.limit) for each in times if each.limit and each.limit >= 1]
         self.limit = max(limits[-1] if limits else _peak(self.rollouts), 1)
         self.limits = (min(limits, default=self.limit), max(limits, default=self.limit))
-        self.steady = self.limits[0] == self.limits[1]  # whether the limit stayed what it was
+        self.steady = self.limits[0] == self.limits[1]  # whether the limit did not change
         self.mean_limit = sum(limits) / len(limits) if limits else float(self.limit)
         self.slots_used = sample.total_s / seconds
         loads = [(each.in_flight, each.limit) for each in times]
@@ -62,7 +62,7 @@ class Observed:
         self.lag_s = lags[len(lags) // 2] if lags else None
         self.read_s = sum(each.read_s for each in times) / count
         self.write_s = _mean([each.write_s for each in times if each.write_s is not None]) or 0.0
-        self._add_stages([stage for taken in self.rollouts for stage in taken.stages], count)
+        self._add_stages([stage for timed in self.rollouts for stage in timed.stages], count)
         self._add_servers()
 
     def _add_stages(self, stages: Sequence[Stage], count: int) -> None:
@@ -74,7 +74,7 @@ class Observed:
         self.busy_s: dict[str, float] = defaultdict(float)  # in each limiter's places
         self.connected = {each.name for each in stages if each.connection_s}
         for each in stages:
-            if each.cpu_s:  # code in a thread, which has one of the environment's
+            if each.cpu_s:  # code in a thread of the environment
                 self.limited.setdefault(each.name, THREADS)
         for each in stages:
             if each.cpu_s or each.held_s:
@@ -86,7 +86,7 @@ class Observed:
             if limiter is not None:
                 self.queues[limiter] += each.queue_s / count
                 self.busy_s[limiter] += each.seconds / count
-        if CONNECTION in self.limiters:  # a served rollout holds one all its time
+        if CONNECTION in self.limiters:  # a served rollout holds a connection all its time
             reaching = [each for each in self.rollouts if each.connection_s]
             used = sum(each.seconds for each in stages if each.name in self.connected)
             used += sum(each.attempt.total_s - each.connection_s for each in reaching)
@@ -96,7 +96,7 @@ class Observed:
             self.queues[name] *= self.parts["queue"] / queued_s if queued_s else 1.0
 
     def _add_servers(self) -> None:
-        """A server that does not report how busy it is has time; at the start of a run it cannot know yet."""
+        """Add the processes and the load of servers. A server that reports no load is idle; the warm-up is left out."""
         begun = min((each.attempt.start for each in self.rollouts), default=0.0)
         warm = begun + min(_WARM_UP_S, self.seconds / 2)
         late = [each for each in self.rollouts if each.attempt.end >= warm]
@@ -105,14 +105,14 @@ class Observed:
         self.processes = {name: len(each) for name, each in pids.items() if each}
         if self.workers > 1:
             self.processes[HERE] = self.workers
-        self.shares: dict[str, float] = {}  # of a core, that a server's processes say they need
+        self.shares: dict[str, float] = {}  # of a core, as reported by a server's processes
         for name in names:
             shares = [_mean(each.shares.get(name, ())) or 0.0 for each in late]
             self.shares[name] = sum(shares) / max(len(late), 1)
 
     @property
     def model(self) -> LoadEffect | None:
-        """What the load does to the model."""
+        """The effect of the load on the model."""
         return self.effect("model")
 
     @property
@@ -135,7 +135,7 @@ class Observed:
         return used / lasted if lasted > 0 else 0.0
 
     def effect(self, name: str) -> LoadEffect | None:
-        """What the load does to one stage. Calls that were folded into one span have no times of their own."""
+        """The effect of the load on one stage, without calls that were folded into one span."""
         if name not in self._effects:
             windows = [[call for taken in window for call in _calls(taken, name)] for window in self.windows]
             if len(windows) > 1:  # of the last window no short call is missing that began in it; of the first many long
@@ -147,11 +147,11 @@ class Observed:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether rollouts ran one after the other though every slot had one: something never let go of the loop."""
+        """Whether rollouts ran one after another although all slots were in use: something blocked the event loop."""
         return self.limits[0] > 1 and self.full is not None and self.full > 0.8 and self.slots_used < _OVERLAP
 
     def at(self, of: Used, where: str) -> float:
-        """What all stages in one process use."""
+        """The sum over all stages in one process."""
         return sum(seconds for (place, _), seconds in of.items() if place == where)
 
     def busy(self, where: str) -> float:
@@ -161,12 +161,12 @@ class Observed:
 
     @property
     def cpu_is_parallel(self) -> bool:
-        """Whether threads burned more than one core per process: then their code does not need the interpreter."""
+        """Whether threads used more than one core per process, so their code does not need the interpreter."""
         return self.tried_per_s * self.at(self.cpu, HERE) > 1.1 * self.workers
 
     @property
     def held_burns(self) -> bool:
-        """Whether code that keeps the event loop computes, rather than waits."""
+        """Whether code that blocks the event loop computes, and does not wait."""
         held, cpu = self.at(self.held, HERE), self.cpu_s
         return cpu is not None and held > 0 and cpu - self.at(self.cpu, HERE) > 0.6 * held
 
@@ -177,16 +177,16 @@ class Observed:
 
     @property
     def own_s(self) -> float:
-        """CPU per rollout that the event loop needs for itself: what is not the user's code."""
+        """CPU per rollout of the event loop itself, without the user's code."""
         cpu = self.cpu_s
-        if cpu is None:  # not so much that it would bound the run, since that was not measured
+        if cpu is None:  # unknown: too little to bound the run
             return min(_OWN_S, _UNSEEN / self.tried_per_s)
         own = cpu - self.at(self.cpu, HERE) - (self.at(self.held, HERE) if self.held_burns else 0.0)
         return max(own, 0.1 * _OWN_S)
 
 
 def _calls(rollout: TimedAttempt, name: str) -> Iterator[TimedCall]:
-    """The calls of one stage, from their last try on; the first and the last of a rollout may be unlike the others."""
+    """The calls of one stage, from their last try on. `turn` marks the first and the last of a rollout."""
     stages = sorted([each for each in rollout.stages if each.name == name], key=lambda each: each.start)
     for place, each in enumerate(stages, 1):
         begun = last_try(each) + _ROUNDED_S
@@ -198,11 +198,11 @@ def _peak(rollouts: Sequence[TimedAttempt]) -> int:
     """The most rollouts that ran at once."""
     changes = [(each.attempt.start + _ROUNDED_S, 1) for each in rollouts]
     changes += [(each.attempt.end, -1) for each in rollouts]
-    level = most = 0
+    level = highest = 0
     for _, change in sorted(changes):
         level += change
-        most = max(most, level)
-    return most
+        highest = max(highest, level)
+    return highest
 
 
 def _mean(values: Sequence[float] | tuple[()]) -> float | None:

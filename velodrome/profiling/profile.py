@@ -1,8 +1,8 @@
 """Where the time of a collection's rollouts went: one pass over the rows, in memory that does not grow with them.
 
 The collector feeds a `Profile` row by row; `make_profile` feeds one from files. Both give the same object, because all
-of it comes from the rows, in the order they were finished in. A collection writes them in that order, and they are read
-in one pass; rows in any other order are put into it first. A row without times is named in `notes` and counts nowhere.
+of it comes from the rows, in the order in which they finished. A collection writes them in that order, so one pass is
+enough; other files are sorted first. A row without times is reported in `notes` and not counted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Profile:
     def __init__(self, where: str = "rollouts.jsonl") -> None:
         self.where = where
         self.rollouts = 0
-        self.ordered = True  # whether attempts came in the order they were finished in, which runs and samples rest on
+        self.ordered = True  # whether attempts came in the order of their ends, as runs and samples require
         self._last = (0.0, False, "")
         self._untimed = 0
         self._notes = Notes()
@@ -73,10 +73,10 @@ class Profile:
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
         self._run = RunSample()
-        self._earlier, self._earlier_s = self._run, 0.0  # the last run but this that had enough rollouts for a verdict
+        self._earlier, self._earlier_s = self._run, 0.0  # the previous run with enough rollouts for a verdict
 
     def add(self, facts: RowFacts) -> None:
-        """Count one rollout or one failed attempt. A rollout that has no line is in the line after the last."""
+        """Count one rollout or one failed attempt. A rollout without a line number is in the next line."""
         times = facts.times
         if facts.failed:
             self._fail(facts, times)
@@ -114,7 +114,7 @@ class Profile:
         self._notes.add(text)
 
     def _place(self, facts: RowFacts, times: RowTimes) -> None:
-        """Put an attempt where it belongs in time: the series, and the sample if it is of the latest run."""
+        """Add an attempt to the series, and to the sample if it is of the latest run."""
         if times.retries or times.rate_limited:
             self._retries += times.retries
             self._rate_limited += times.rate_limited
@@ -150,9 +150,9 @@ class Profile:
             self._series.add(start, end, in_flight, cpu, lag_s)
 
     def tree(self, verdict: Json | None = None) -> list[Json]:
-        """The lines of the tree. The mark is on what the verdict names; without one, on the longest part.
+        """The lines of the tree. The part of the verdict is marked; without a verdict, the longest.
 
-        The parts and Other add up to the total. Write follows it: a line cannot hold how long it takes to write it.
+        The parts and Other add up to the total. Write follows it: a row cannot include the time of writing itself.
         """
         lines = [self._line_of("Rollout Total", "total", 0, self._total, 1.0)]
         total_ms = lines[0]["mean_ms"]
@@ -187,7 +187,7 @@ class Profile:
         return [self._line_of("judge", "judge", 2, judge)] if part == "verify" and judge.count else []
 
     def _calls_per_rollout(self, part: str) -> float | None:
-        """Of the parts that are made of calls."""
+        """The calls per rollout of a part; None if the part has no calls."""
         if part not in ("model", "tools"):
             return None
         tools = sum(calls.times.count for _, calls in self._calls.tools()) if part == "tools" else 0
@@ -210,7 +210,7 @@ class Profile:
         }
 
     def report(self, config: Json | None = None) -> Json:
-        """Everything, as docs/profiling.md names it. `config` is the resolved one, for the names in the advice."""
+        """The whole profile (docs/profiling.md). `config` is resolved; the names in the advice come from it."""
         run, run_s, whose = self._run, self._active.hi - self._active.lo, "in the last run"
         if run.kept < FEWEST <= self._earlier.kept:
             run, run_s, whose = self._earlier, self._earlier_s, f"in the last run of at least {FEWEST} rollouts"
@@ -262,7 +262,7 @@ class Profile:
 
 
 def _marked(verdict: Json, shown: set[str]) -> str | None:
-    """The part that the verdict names; the tools, if it is a tool without a line in the tree."""
+    """The part of the verdict; `tools`, if it is a tool without a line in the tree."""
     part: str | None = verdict["part"]
     if verdict["bound"] == "unknown" or part is None:
         return None
@@ -290,12 +290,12 @@ def read_profile(path: Path, *more: Path) -> Json:
 
 
 def make_profile(*files: Path) -> Profile:
-    """A profile that has all attempts of these files, in the order they were finished in."""
-    profile = _fed(files, in_order=True)
-    return profile if profile.ordered else _fed(files, in_order=False)
+    """A profile of all attempts of these files, in the order in which they finished."""
+    profile = _read_profile(files, in_order=True)
+    return profile if profile.ordered else _read_profile(files, in_order=False)
 
 
-def _fed(files: tuple[Path, ...], *, in_order: bool) -> Profile:
+def _read_profile(files: tuple[Path, ...], *, in_order: bool) -> Profile:
     profile = Profile()
     unread = [Unread(each) for each in files]
     attempts = (
@@ -311,15 +311,15 @@ def _fed(files: tuple[Path, ...], *, in_order: bool) -> Profile:
 
 
 def _sorted(attempts: Attempts) -> Attempts:
-    """The same attempts in the order they were finished in; memory holds their places, not their rows."""
+    """The attempts in the order in which they finished; memory holds their places, not their rows."""
     places: list[tuple[float, bool, str, int, int]] = []
-    with tempfile.TemporaryFile(prefix="velodrome-profile-") as kept:
+    with tempfile.TemporaryFile(prefix="velodrome-profile-") as spool:
         for where, facts in attempts:
             row = facts.row if facts.failed else {name: facts.row.get(name) for name in _READ}
             data = json.dumps([where, row, facts.line, facts.size, facts.failed]).encode()  # NaN and broken text too
-            places.append((facts.finished_at or 0.0, not facts.failed, facts.key or "", kept.tell(), len(data)))
-            kept.write(data)
+            places.append((facts.finished_at or 0.0, not facts.failed, facts.key or "", spool.tell(), len(data)))
+            spool.write(data)
         for *_, at, size in sorted(places):
-            kept.seek(at)
-            where, row, line, length, failed = json.loads(kept.read(size))
+            spool.seek(at)
+            where, row, line, length, failed = json.loads(spool.read(size))
             yield where, RowFacts(row, line=line, size=length, failed=failed)

@@ -1,7 +1,7 @@
-"""Some attempts of one run, kept for the verdict: its first, its last, and a fair choice of those between.
+"""A sample of the attempts of one run, for the verdict: the first, the last, and a fair choice of the others.
 
-The first and the last are kept without gaps, because there the number in flight changes, and how long a call takes
-while few others run tells what it takes alone. The choice is seeded: the same rows give the same sample.
+The first and the last are kept without gaps, because the number in flight changes there, which shows the time of a call
+with few others. The choice is seeded: the same rows give the same sample.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class RecordedAttempt(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When it was over."""
+        """When it ended."""
         return self.start + self.times.total_s
 
 
 class RunSample:
-    """The attempts of one run, as far as the verdict needs them."""
+    """The sampled attempts of one run, and sums over all."""
 
     def __init__(self) -> None:
         self.kept = 0
@@ -54,7 +54,7 @@ class RunSample:
         self._chance = random.Random(4)
 
     def add(self, attempt: RecordedAttempt) -> None:
-        """Count one, and keep it if it is chosen."""
+        """Count one attempt, and keep it if it is chosen."""
         if attempt.kept:
             self.kept += 1
         else:
@@ -70,7 +70,7 @@ class RunSample:
             self._choose(self._last.popleft())
 
     def _choose(self, attempt: RecordedAttempt) -> None:
-        """Algorithm R: the latest takes the place of a chosen one as often as is fair."""
+        """Keep the attempt with a fair probability (algorithm R)."""
         if len(self._between) < BETWEEN:
             self._between.append(attempt)
         elif (place := int(self._chance.random() * self._seen)) < BETWEEN:
@@ -78,7 +78,7 @@ class RunSample:
 
     @property
     def windows(self) -> tuple[list[RecordedAttempt], ...]:
-        """Attempts in the order of their ends with none missing between: the first and the last, or all at once."""
+        """Attempts in the order of their ends, without gaps: the first and the last, or all in one window."""
         if not self._between:
             return ([*self._first, *self._last],)
         return (self._first, list(self._last))

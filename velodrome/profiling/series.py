@@ -1,6 +1,6 @@
 """A collection over time, in bounded memory.
 
-Gaps between resumed runs take no room. Where there are too many points, points become longer.
+Gaps between resumed runs are left out. If there are too many points, they are merged in pairs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ MOST_POINTS = 600
 _FIRST_WIDTH_S = 0.125
 _FEW_POINTS = 12
 _NOTHING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-_ROLLOUTS_A_POINT = 8  # fewer say more about chance than about the time
+_ROLLOUTS_A_POINT = 8  # fewer are mostly chance
 
 
 class Series:
-    """Rollouts finished, and what surrounded them, by the time they finished."""
+    """Finished rollouts, and the load at that time, by the time they finished."""
 
     def __init__(self) -> None:
         self._width_s = _FIRST_WIDTH_S
@@ -27,7 +27,7 @@ class Series:
         self._points: dict[float, list[float]] = {}
 
     def add(self, start: float, end: float, in_flight: float | None, cpu: float | None, lag_s: float) -> None:
-        """Count one rollout; what is not known of its surroundings is None."""
+        """Count one rollout; unknown values of the load are None."""
         if self._origin is None:
             self._origin = start
         at = (end - self._origin) // self._width_s
@@ -57,12 +57,12 @@ class Series:
         while len(order) > MOST_POINTS:
             points, width_s = _doubled(points), width_s * 2
             order = self._while_active(points, width_s, active)
-        if len(order) == 1 and active.seconds > 0:  # one point is the whole time, and not a part of it
+        if len(order) == 1 and active.seconds > 0:  # one point stands for the whole time
             points, width_s, order = {0.0: points[order[0]]}, active.seconds, [0.0]
         first = order[0] if order else 0.0
         shown = [points.get(at, _NOTHING) for at in order]
         in_flight: list[float | None] = []
-        for point in shown:  # what finishes later is in flight now
+        for point in shown:  # rollouts that finish later are in flight now
             mean = point[2] / point[1] if point[1] else None
             in_flight.append(in_flight[-1] if point is _NOTHING and in_flight else mean)
         return {
@@ -76,7 +76,7 @@ class Series:
         }
 
     def _while_active(self, points: dict[float, list[float]], width_s: float, active: Stretches) -> list[float]:
-        """The places of all points between the first and the last that lie in a stretch of work."""
+        """The places of all points from the first to the last, without gaps in the work."""
         order = sorted(points)
         places = []
         for before, at in zip([None, *order], order, strict=False):

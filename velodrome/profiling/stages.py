@@ -1,8 +1,8 @@
-"""The stages of one attempt, read from the span tree in `meta.timing`: what each waited for, computed and occupied.
+"""The stages of one attempt, from the span tree in `meta.timing`: the waits, CPU and places of each.
 
 A limiter is known by the span of its waits, `limit:<name>`. A count of that span names the setting and has its value
-(`{"judge_max_concurrent": 16}`), so no limiter has to be listed here; a limit that no setting sets is counted as
-`places`. Older rows have a span `queue` instead, or no tree at all; the span around it tells which limiter that was.
+(`{"judge_max_concurrent": 16}`), so no limiter has to be listed here; a limit without a setting is counted as
+`places`. Older rows have a span `queue` instead, whose parent identifies the limiter, or no tree at all.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def wait_s(self) -> float:
-        """How long it waited for others."""
+        """The seconds of waiting for others."""
         return self.seconds - self.cpu_s - self.held_s
 
     @property
@@ -65,14 +65,14 @@ class Stage:
         return self.start + self.seconds
 
     def count(self, counts: Mapping[str, Any]) -> None:
-        """Add what was counted in a span that belongs to this stage."""
+        """Add the counts of a span of this stage."""
         self.cpu_s += _count(counts, "cpu_us") * _S
         self.held_s += _count(counts, "held_us") * _S
         self.tokens += _count(counts, "tokens")
         self.remote = self.remote or "first_byte_us" in counts
 
     def clip(self) -> None:
-        """Nothing computes for longer than it takes."""
+        """Limit the computing time to the length of the stage."""
         self.seconds = max(self.seconds, 0.0)
         busy_s = min(self.cpu_s + self.held_s, self.seconds)
         self.held_s = min(self.held_s, busy_s)
@@ -90,7 +90,7 @@ class SeenLimiter(NamedTuple):
 
 
 class Limiters:
-    """The limiters that attempts waited for: `seen` by name, and `of` each span the limiter that it waits for."""
+    """The limiters that attempts waited for: `seen` by name, `of` by the span that waits."""
 
     def __init__(self, attempts: Sequence[RecordedAttempt]) -> None:
         self.seen: dict[str, SeenLimiter] = {}
@@ -127,12 +127,12 @@ class Limiters:
 
 
 class TimedAttempt:
-    """One attempt: its stages, and what it says about the servers it used. A tree that is not one raises HOSTILE."""
+    """One attempt: its stages, and the load of the servers it used. An invalid tree raises HOSTILE."""
 
     def __init__(self, attempt: RecordedAttempt, limiters: Limiters) -> None:
         self.attempt = attempt
         self.stages: list[Stage] = []
-        self.connection_s = 0.0  # that it waited to reach its agent's server
+        self.connection_s = 0.0  # waiting for a connection to its agent's server
         self.pids: dict[str, set[float]] = {}  # the processes of each server that answered
         self.shares: dict[str, list[float]] = {}  # of a core, that a server's process used; only busy ones report it
         self._limited = limiters.of
@@ -146,7 +146,7 @@ class TimedAttempt:
             raise ValueError("too long")
 
     def _read(self, nodes: list[Node], where: str, stage: Stage | None) -> None:
-        """Add stages for these spans, or add the spans to the stage that they are in."""
+        """Add stages for these spans, or add the spans to their stage."""
         for name, start_us, length_us, counts, below in nodes:
             counts, seconds = counts or {}, max(length_us, 0) * _S
             start = self.attempt.start + start_us * _S
@@ -161,12 +161,12 @@ class TimedAttempt:
             elif name == "tools" and below:
                 self._read(below, where, None)
             elif stage is None or (name in self._limited and name != "model"):
-                one = Stage(name, start, seconds, where, calls=max(_count(counts, "folded"), 1))
+                new_stage = Stage(name, start, seconds, where, calls=max(_count(counts, "folded"), 1))
                 if stage is not None:
                     stage.seconds -= seconds
-                one.count(counts)
-                self.stages.append(one)
-                self._read(below, where, one)
+                new_stage.count(counts)
+                self.stages.append(new_stage)
+                self._read(below, where, new_stage)
             else:
                 stage.count(counts)
                 self._read(below, where, stage)
@@ -176,7 +176,7 @@ class TimedAttempt:
             self.connection_s += seconds if name == CONNECTION and limited else 0.0
         elif name == "backoff":
             stage.backoffs = (*stage.backoffs, (start, start + seconds))
-        elif limited or name != CONNECTION:  # without a limit of ours it was the server that let it wait
+        elif limited or name != CONNECTION:  # without a limit of the collector, the server caused the wait
             if name == CONNECTION:
                 stage.connection_s += seconds
             else:
@@ -191,7 +191,7 @@ class TimedAttempt:
 
 
 def read_attempts(attempts: Sequence[RecordedAttempt], limiters: Limiters) -> dict[int, TimedAttempt]:
-    """Every attempt whose timing can be read, by its `id`."""
+    """The attempts with valid timing, by their `id`."""
     result = {}
     for each in attempts:
         with suppress(*HOSTILE):
@@ -205,7 +205,7 @@ def is_queue(name: str) -> bool:
 
 
 def _setting(counts: Mapping[str, Any]) -> tuple[str, int | None]:
-    """The setting that a wait names in its counts, and its value."""
+    """The setting in the counts of a wait, and its value."""
     times = max(_count(counts, "folded"), 1)
     for name in counts:
         value = _count(counts, name) / times
@@ -221,7 +221,7 @@ def _count(counts: Mapping[str, Any], name: str) -> float:
 
 
 def _from_parts(attempt: RecordedAttempt) -> Iterator[Stage]:
-    """Of a row without a tree, which does not tell its calls apart."""
+    """The stages of a row without a tree; all model calls are one stage."""
     parts, at = dict(zip(PARTS, attempt.times.parts, strict=True)), attempt.start + attempt.times.parts[0]
     calls = max(attempt.times.model_calls, 1)
     for name, seconds in [(each, parts[each]) for each in ("session", "model", "tools", "verify")]:

@@ -1,6 +1,6 @@
-"""What bounded the throughput of a run, why that is believed, what to change, and what the change would give.
+"""What bounded the throughput of a run, the evidence, what to change, and the predicted gain.
 
-The first rule that applies names the bound; arithmetic predicts. What the file cannot tell is said to be not known.
+The first rule that applies gives the bound. What the file does not show is reported as not known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHORTEST_S = 0.5
 
 
 def make_verdict(sample: RunSample, seconds: float, config: Json | None = None, whose: str = "") -> Json:
-    """The verdict on one run that took so long. `config` is the resolved one; `whose` says what its rate is of."""
+    """The verdict on one run of `seconds`. `config` is resolved; `whose` describes the rollouts of the rate."""
     observed = Observed(sample, seconds) if sample.kept and seconds > 0 else None
     if observed is None or observed.kept < FEWEST or not observed.rollouts:
         are = "is" if sample.kept == 1 else "are"
@@ -38,7 +38,7 @@ def _as_json(explanation: Explanation, observed: Observed | None, whose: str = "
     if part is None and observed is not None:
         part = max(observed.parts, key=lambda name: observed.parts[name])
     advice = list(explanation.advice)
-    if explanation.bound != "rate_limit":  # there fewer at once lose nothing, and spare the provider
+    if explanation.bound != "rate_limit":  # there, fewer at once lose nothing
         advice = [each for each in advice if each["gain"] is None or each["gain"] >= HELPS]
     evidence = "; ".join(explanation.evidence)
     paragraph = f"{figure(per_s)} rollouts/s {whose}".rstrip() + f", bounded by {explanation.what}: {evidence}."

@@ -1,4 +1,4 @@
-"""The data sets that a config's agents list -> one file of tasks per type, each task with its agent.
+"""Collate the data sets of a config's agents into one file of tasks per type, each task with its agent.
 
 All mistakes are reported together, and nothing is written unless every file is there and every line is a task.
 """
@@ -42,17 +42,17 @@ class CollateResult:
 
 
 def collate(config: Config, folder: Path, types: Collection[str], *, overwrite: bool = False) -> CollateResult:
-    """Write FOLDER/TYPE.jsonl for each of these types that a data set has."""
+    """Write FOLDER/TYPE.jsonl for each of these types that occurs."""
     listed = list(_listed(config, types))
     if not listed:
         known = sorted({each.type for each in _listed(config, None)})
-        there = f"there are: {', '.join(known)}" if known else "no agent in config_paths lists datasets"
-        raise InputError(f"no data set of type {' or '.join(types)}; {there} (see docs/data.md#collate)")
+        available = f"there are: {', '.join(known)}" if known else "no agent in config_paths lists datasets"
+        raise InputError(f"no data set of type {' or '.join(types)}; {available} (see docs/data.md#collate)")
     outputs = {each.type: folder / f"{each.type}.jsonl" for each in listed}
     refuse_existing(outputs.values(), [each.path for each in listed], overwrite=overwrite)
     result, problems = CollateResult(), Problems()
-    with ExitStack() as opened:
-        files = {kind: opened.enter_context(OutFile(path)) for kind, path in outputs.items()}
+    with ExitStack() as stack:
+        files = {kind: stack.enter_context(OutFile(path)) for kind, path in outputs.items()}
         for each in listed:
             count = _copy(each, files[each.type], problems)
             path = str(outputs[each.type])
@@ -68,7 +68,7 @@ def collate(config: Config, folder: Path, types: Collection[str], *, overwrite: 
 
 
 def _copy(data: ListedData, file: OutFile, problems: Problems) -> int:
-    """Copy the tasks of a data set; one that names no agent gets the one that lists it."""
+    """Copy the tasks of a data set. A task without an agent gets the agent that lists the data set."""
     count = 0
     for number, line in read_lines(data.path):
         with problems.at(f"{data.path}:{number}"):
@@ -80,7 +80,7 @@ def _copy(data: ListedData, file: OutFile, problems: Problems) -> int:
 
 
 def _listed(config: Config, types: Collection[str] | None) -> Iterator[ListedData]:
-    """The data sets of these types, or of all if there are none."""
+    """The data sets of these types; None means all types."""
     problems: list[str] = []
     for agent in config.agents():
         for place, entry in enumerate(config.instances[agent].settings.get("datasets") or ()):

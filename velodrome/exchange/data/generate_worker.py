@@ -1,4 +1,4 @@
-"""A process that generates tasks: from so many to so many, as lines, each with a hash of what the model sees of it."""
+"""A process that generates ranges of tasks as lines, each with a hash of its request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALI
 
 @dataclass(frozen=True, slots=True)
 class GenerateWork:
-    """What is generated: the environment, by its name and where it is looked for, the seed and its options."""
+    """The work of a process: the environment, by its name and search folder, the seed and the options."""
 
     environment: str
     cwd: str
@@ -32,14 +32,14 @@ class GenerateWork:
 
 
 def serve(channel: ParentChannel) -> None:
-    """Answer ranges with a problem or with lines, until the parent wants no more."""
+    """Answer each range with a problem or with lines, until the parent closes the channel."""
     work: GenerateWork = pickle.loads(channel.receive() or b"")
     environment: Any = None
     while (data := channel.receive()) is not None:
         start, end = pickle.loads(data)
         index = start
         try:
-            environment = environment or _made(work)
+            environment = environment or _make_environment(work)
             lines = []
             for index in range(start, end):
                 lines.append(_line(environment.generate(work.seed, index, **work.options)))
@@ -51,7 +51,7 @@ def serve(channel: ParentChannel) -> None:
             channel.send(pickle.dumps((f"task {index}: {describe(error)}{f' ({place})' if place else ''}", [])))
 
 
-def _made(work: GenerateWork) -> Any:
+def _make_environment(work: GenerateWork) -> Any:
     owner = component_class(Instance(work.environment, RESOURCES, work.environment, {}, RESOURCES), Path(work.cwd))
     return owner(**owner.example_settings())
 

@@ -1,7 +1,7 @@
 """Columns that hold messages: lists of `role` and `content`, as in TRL's and verl's data sets.
 
-Such a list is the conversation itself and never text within one. A field that is null says nothing and is dropped;
-in the arguments of a call it does, unless Parquet added it, whose rows all have the same fields.
+Such a list is the conversation itself, and never text within one. Null fields are dropped. In the arguments of a call
+they are kept, unless Parquet added them, whose rows all have the same fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_messages(value: Any) -> TypeGuard[list[Json]]:
 
 
 def conversation(value: list[Json], name: str, system: str | None) -> list[Json]:
-    """The messages of a column as a task has them; a `ValueError` says what is wrong with them."""
+    """Convert the messages of a column to those of a task. Raises a `ValueError` that describes a mistake."""
     messages: list[Json] = [_without_nulls(message, arguments=False) for message in value]
     for message in messages:
         if message.get("role") not in _ROLES:
@@ -40,7 +40,7 @@ def conversation(value: list[Json], name: str, system: str | None) -> list[Json]
 
 
 def unpadded(row: Json, columns: Iterable[str]) -> Json:
-    """The row of a table without the nulls that messages in these columns have for the fields of other rows."""
+    """The row of a table; messages in these columns without null fields, which come from other rows."""
     return row | {name: _without_nulls(row[name]) for name in columns if is_messages(row[name])}
 
 
@@ -63,7 +63,7 @@ def _request(chat: Json, name: str) -> Json:
 
 
 def _without_nulls(value: Any, *, arguments: bool = True) -> Any:
-    """The value without fields that are null, also in the arguments of calls or not."""
+    """The value without null fields; with `arguments`, also in the arguments of calls."""
     if isinstance(value, dict):
         return {
             name: each if name == "arguments" and not arguments else _without_nulls(each, arguments=arguments)

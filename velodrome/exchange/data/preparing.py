@@ -1,12 +1,11 @@
-"""A data set -> tasks: every row through one prompt, checked as the collector would check it.
+"""Convert a data set to tasks: one prompt for every row, with the checks of the collector.
 
 All mistakes are reported together, each with its place. A file with mistakes is not converted unless bad rows may be
-skipped.
-A shuffle holds all tasks in memory.
+skipped. A shuffle holds all tasks in memory.
 
-A prompt has places to fill in: `What is {question}?`. A place names a field, or the way to one through objects
-(`{meta.topic}`). `{{` and `}}` are braces. Nothing else is interpreted: the text of a data set cannot name an
-attribute, call anything or be a template itself.
+A prompt has places to fill in: `What is {question}?`. A place names a field, or a path through objects
+(`{meta.topic}`). `{{` and `}}` are braces. Nothing else is interpreted, so the text of a data set can neither access an
+attribute, nor call anything, nor act as a template.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Missing(ValueError):
 
 
 class Template:
-    """A parsed prompt. A mistake in it is an `InputError` that says where."""
+    """A parsed prompt. A mistake in it raises an `InputError` with its place."""
 
     def __init__(self, text: str, what: str) -> None:
         self._pieces: list[tuple[str, bool]] = []  # text, or the name of a field
@@ -57,11 +56,11 @@ class Template:
 
     @property
     def alone(self) -> str | None:
-        """The field that is all there is in it."""
+        """The field, if the template is only one field."""
         return self.fields[0] if len(self._pieces) == 1 and self.fields else None
 
     def fill(self, row: Json) -> str:
-        """The text for one row; a field that is not there, or is null, is `Missing`."""
+        """The text for one row. Raises `Missing` for a field that is absent or null."""
         return "".join(self._filled(row, text) if is_field else text for text, is_field in self._pieces)
 
     def _filled(self, row: Json, name: str) -> str:
@@ -72,13 +71,13 @@ class Template:
 
 
 def field(row: Json, name: str) -> Any:
-    """The value of a field; a name with dots goes through objects, unless there is a field of just that name."""
+    """The value of a field. A name with dots is a path through objects, unless a field has exactly that name."""
     value: Any = row
     for part in [name] if name in row else name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
-        there = ", ".join(str(name)[:40] for name in list(row)[:12])
-        raise Missing(f'no "{name}" in it, or it is null (there are: {there or "no fields"})')
+        names = ", ".join(str(name)[:40] for name in list(row)[:12])
+        raise Missing(f'no "{name}" in it, or it is null (there are: {names or "no fields"})')
     return value
 
 
@@ -111,7 +110,7 @@ class PrepareOptions(Settings):
 
 @dataclass(frozen=True)
 class PrepareResult:
-    """The result."""
+    """The counts of a preparation, and notes."""
 
     rows: int
     written: int
@@ -120,7 +119,7 @@ class PrepareResult:
 
 
 class Maker:
-    """Rows -> tasks, by one order."""
+    """Converts rows to tasks."""
 
     def __init__(self, order: PrepareOptions) -> None:
         self._order = order
@@ -129,12 +128,12 @@ class Maker:
         if not self._prompt.fields:
             raise InputError("--prompt: no field in it, so every task would be the same; write a field as {name}")
         self.with_tools = 0  # rows that have the column of the tools
-        taken = {*_TAKEN, *([ANSWER] if order.answer else [])} & set(order.keep)
-        if taken:
-            raise InputError(f"--keep: {', '.join(sorted(taken))} is set by the task itself")
+        reserved = {*_TAKEN, *([ANSWER] if order.answer else [])} & set(order.keep)
+        if reserved:
+            raise InputError(f"--keep: {', '.join(sorted(reserved))} is set by the task itself")
 
     def task(self, row: Json) -> Json:
-        """The task of one row; a `ValueError` says what is missing."""
+        """The task of one row. Raises a `ValueError` for a missing field."""
         order = self._order
         task: Json = {}
         if order.id is not None:
@@ -183,7 +182,7 @@ def prepare(source: str, order: PrepareOptions) -> PrepareResult:
     maker, problems = Maker(order), Problems()
     sources = [] if source.startswith(HUB) else [Path(source)]
     refuse_existing([order.to], sources, overwrite=order.overwrite)
-    rows, written, held, ids = 0, 0, list[bytes](), set[int]()
+    rows, written, shuffled_lines, ids = 0, 0, list[bytes](), set[int]()
     with OutFile(order.to) as out:
         for where, row in read_rows(source):
             if not order.shuffle and written == order.limit:
@@ -191,7 +190,7 @@ def prepare(source: str, order: PrepareOptions) -> PrepareResult:
             rows += 1
             with problems.at(where):
                 line = _line(maker, row, ids)
-                held.append(line) if order.shuffle else out.write(line)
+                shuffled_lines.append(line) if order.shuffle else out.write(line)
                 written += 1
         if not order.skip_bad:
             problems.refuse("nothing is written; --skip-bad leaves such rows out")
@@ -200,8 +199,8 @@ def prepare(source: str, order: PrepareOptions) -> PrepareResult:
         if order.tools is not None and not maker.with_tools:
             raise InputError(f'--tools: no row has "{order.tools}"')
         if order.shuffle:
-            random.Random(order.seed).shuffle(held)
-            written = len(chosen := held[: order.limit])
+            random.Random(order.seed).shuffle(shuffled_lines)
+            written = len(chosen := shuffled_lines[: order.limit])
             out.write(b"".join(chosen))
         out.commit()
     return PrepareResult(rows, written, problems.count, problems.lines())

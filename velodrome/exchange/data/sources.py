@@ -1,7 +1,7 @@
 """Rows of a data set, one at a time: CSV, JSON lines, Parquet, or what Hugging Face's `datasets` loads.
 
-Each row comes with its place, or with what is wrong there: reading continues after a bad row. A further kind of file is
-one function and one entry in `READERS`.
+Each row has its place. A bad row is replaced by a description of its mistake, and reading continues. To add a kind of
+file, write a function and add it to `READERS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from velodrome.exchange.problems import mistake
 from velodrome.records.jsonl import MAX_LINE_BYTES, read_lines
 from velodrome.settings.files import file_problem
 
-PlacedRow = tuple[str, Json | str]  # the place, and the row or what is wrong with it
+PlacedRow = tuple[str, Json | str]  # the place, and the row or its mistake
 
 HUB = "hf:"
 _BATCH_ROWS = 512
@@ -72,7 +72,7 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
 
 
 def _hub_rows(name: str) -> Iterator[PlacedRow]:
-    """Rows of a data set that `datasets` finds: in a folder of this machine, in its cache, or on its hub."""
+    """Rows of a data set that `datasets` loads, from a local folder, its cache or its hub."""
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
@@ -100,7 +100,7 @@ READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {
 
 
 def read_rows(source: str) -> Iterator[PlacedRow]:
-    """Every row of a source, by how its name ends."""
+    """Every row of a source, with the reader of its file type."""
     path = Path(source)
     if source.startswith(HUB) or path.is_dir():
         return _hub_rows(source.removeprefix(HUB))

@@ -1,8 +1,8 @@
-"""A rollout as chat messages: the shape that OpenAI's fine-tuning and TRL share.
+"""A rollout as chat messages, in the format of OpenAI's fine-tuning and of TRL.
 
 A message has `role` and `content`, which is never null; calls are in `tool_calls` of the assistant, results in
-messages with the role `tool` and the tool's name. What chat has no form for makes the rollout unfit, and so does what
-its readers would change: leaving a step out, or a number rounded, would teach something that never happened.
+messages with the role `tool` and the tool's name. A rollout is unfit if chat has no form for a part of it, or
+if readers would change it: a missing step or a rounded number would be wrong training data.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Unfit(ValueError):
 
 @dataclass(frozen=True)
 class Style:
-    """How calls and reasoning are written.
+    """The format of calls and reasoning.
 
-    Arguments are objects, which chat templates want, or JSON text as OpenAI has them. Reasoning is a field of its own
+    Arguments are objects, for chat templates, or JSON text, as in OpenAI's API. Reasoning is a separate field
     (`reasoning_content`), left out, or in the text between `<think>` and `</think>`. A table is a Parquet file, whose
-    JSON `datasets` decodes only once, from digits that it reads without a change.
+    JSON `datasets` decodes only once, so that more numbers stay exact.
     """
 
     arguments: Arguments = "text"
@@ -63,9 +63,9 @@ def prompt(row: Json, style: Style) -> list[Json]:
 
 
 def completion(row: Json, style: Style) -> list[Json]:
-    """What the agent made of it, tool results and turns of the user included, up to the model's last turn.
+    """The answer of the agent, with tool results and turns of the user, up to the model's last turn or tool result.
 
-    What the environment said after that answers nothing and is left out.
+    Later messages of the environment are left out.
     """
     question = row["responses_create_params"].get("input")
     messages = _chat(row["output"], style, len(question) if isinstance(question, list) else 1)
@@ -77,7 +77,7 @@ def completion(row: Json, style: Style) -> list[Json]:
 
 
 def text_only(content: Any, images: str = "") -> str:
-    """The content of a message as text; an image has no form there. `images` says what takes one."""
+    """The content of a message as text. An image makes it unfit; `images` is advice for that message."""
     if isinstance(content, str):
         return content
     for part in content:
@@ -88,14 +88,14 @@ def text_only(content: Any, images: str = "") -> str:
 
 
 def answered(messages: list[Json]) -> list[Json]:
-    """The same, if the model has the last word."""
+    """The messages. Raises `Unfit` if the last one is not of the model."""
     if messages[-1]["role"] != "assistant":
         raise Unfit("it ends with a tool result and not with an answer")
     return messages
 
 
 def tools(row: Json) -> list[Json]:
-    """The functions that were offered; with tools of other kinds, which a server runs itself, a rollout is unfit."""
+    """The functions that were offered. Raises `Unfit` for other tools, which a server runs itself."""
     offered = row["responses_create_params"].get("tools") or ()
     for tool in offered:
         if tool.get("type") != "function":
@@ -107,7 +107,7 @@ def tools(row: Json) -> list[Json]:
 def with_tools(record: Json, row: Json, *, listed: bool = False) -> Json:
     """The record with the field `tools`, if any were offered: OpenAI refuses an empty list.
 
-    For `datasets` it is JSON text, which TRL parses: of a list it would change the numbers.
+    For `datasets` it is JSON text, which TRL parses: in a list, `datasets` would change numbers.
     """
     offered = tools(row)
     if not offered:
@@ -116,7 +116,7 @@ def with_tools(record: Json, row: Json, *, listed: bool = False) -> Json:
 
 
 def ended(row: Json, messages: list[Json]) -> list[Json]:
-    """The same, unless the model was cut off in its last turn, which a chat template would end for it."""
+    """The messages. Raises `Unfit` if the model was cut off in its last turn: a chat template would complete it."""
     if messages[-1]["role"] == "assistant" and row["response"].get("status") == "incomplete":
         reason = RowFacts(row).stopped_by
         if reason not in BETWEEN_TURNS:
@@ -125,14 +125,14 @@ def ended(row: Json, messages: list[Json]) -> list[Json]:
 
 
 def alone(messages: list[Json]) -> list[Json]:
-    """The same, unless somebody else speaks in it: a trainer that learns the whole of it would learn that too."""
+    """The messages. Raises `Unfit` for turns of the user, because the trainer would learn them too."""
     if any(message["role"] not in ("assistant", "tool") for message in messages):
         raise Unfit("it has turns of the user, which would be learned as if the model had said them")
     return messages
 
 
 def loadable(messages: list[Json], style: Style, images: str = "") -> list[Json]:
-    """The same as `datasets` loads it without a change: contents are all texts, and numbers keep their value."""
+    """The messages with contents as text. Raises `Unfit` if `datasets` would change a number."""
     for message in messages:
         message["content"] = text_only(message["content"], images)
         for call in message.get("tool_calls", ()):
@@ -144,17 +144,17 @@ def loadable(messages: list[Json], style: Style, images: str = "") -> list[Json]
 
 def numbers(value: Any) -> Iterator[int | float]:
     """Every number in a value, however deep."""
-    left = [value]
-    while left:
-        each = left.pop()
+    stack = [value]
+    while stack:
+        each = stack.pop()
         if isinstance(each, dict | list):
-            left.extend(each.values() if isinstance(each, dict) else each)
+            stack.extend(each.values() if isinstance(each, dict) else each)
         elif isinstance(each, int | float):
             yield each
 
 
 def survives(value: Any, style: Style) -> bool:
-    """Whether `datasets` gives back every number of a value as it was."""
+    """Whether `datasets` loads every number of a value unchanged."""
     return all(
         _writable(each) if isinstance(each, int) else decimal(each, rewritten=not style.table) is not None
         for each in numbers(value)
@@ -166,7 +166,7 @@ def _writable(number: int | float) -> bool:
 
 
 def _chat(conversation: list[Json], style: Style, start: int = 0) -> list[Json]:
-    """The messages; `start` is the place of the first in the whole conversation, by which calls without ids get one."""
+    """The messages. `start` is the place of the first in the conversation, for the ids of calls without one."""
     for message in conversation:
         item = message["item"] if message.get("role") == "other" else message
         kind = item.get("type", "message")
@@ -187,9 +187,9 @@ def _chat(conversation: list[Json], style: Style, start: int = 0) -> list[Json]:
 
 
 def _parts(content: Any) -> Any:
-    """A tool result; one with images is a list again, which a rollouts file has as JSON text.
+    """A tool result. One with images, which a rollouts file has as JSON text, becomes a list again.
 
-    Parts that are all texts are one text in a rollouts file, so a list of such is what the tool itself wrote.
+    Text parts are joined in a rollouts file, so a list of text parts is the tool's own output.
     """
     if not (isinstance(content, str) and content.startswith("[{") and '"input_' in content):
         return content
@@ -219,7 +219,7 @@ def _finish(message: Json, style: Style) -> None:
 
 
 def parsed_arguments(text: str) -> Json:
-    """The arguments of a call as an object, if the object can say all that the text does."""
+    """The arguments of a call as an object. Raises `Unfit` if the object would lose information."""
     try:
         orjson.loads(text or b"{}")  # refuses NaN and broken characters
         arguments = json.loads(text or "{}", object_pairs_hook=_object)  # keeps large numbers, sees repeated names

@@ -41,7 +41,7 @@ def _columns(row: Json, style: chat.Style) -> Json:
     facts = RowFacts(row)
     if facts.task is None:
         raise KeyError("meta.key")
-    prompt, made = _conversation(row, style)
+    prompt, answer = _conversation(row, style)
     expected = row.get("expected_answer")
     extra = {name: float(value) for name, value in facts.numbers.items() if name not in _OWN}
     return extra | {
@@ -57,15 +57,15 @@ def _columns(row: Json, style: chat.Style) -> Json:
         "reward": _number(facts.reward),
         "finished_at": _number(facts.finished_at),
         **{name: getattr(facts, name) for name in TOKENS},
-        "tool_calls": sum(len(message.get("tool_calls") or ()) for message in made),
-        "turns": sum(message.get("role") == "assistant" for message in made),
+        "tool_calls": sum(len(message.get("tool_calls") or ()) for message in answer),
+        "turns": sum(message.get("role") == "assistant" for message in answer),
         "retries": facts.count("retries"),
         **{name: _number(facts.seconds(name)) for name in _SECONDS},
         "system": _said("system", prompt),
         "prompt": _said("user", prompt),
         "answer": _text((facts.row.get("response") or {}).get("content")),
         "expected_answer": expected if isinstance(expected, str) or expected is None else _json(expected),
-        "messages": _json(prompt + made),
+        "messages": _json(prompt + answer),
         "tools": _json([nested(tool) for tool in row["responses_create_params"].get("tools") or ()]),
         "fields": _json({name: value for name, value in row.items() if name not in _NOT_FIELDS}),
     }

@@ -1,8 +1,7 @@
-"""Which rollouts are exported, and in which order, by the index beside each file.
+"""The rollouts of an export and their order, from the index beside each file.
 
-Only numbers are held, about forty bytes per rollout; a row is read from its file when its turn comes. A shuffle is
-by the seed and the key, so it does not depend on the order of the file. Failures are never chosen: a failed attempt has
-no answer.
+Memory holds about forty bytes per rollout; rows are read from their files one at a time. A shuffle depends on the seed
+and the keys, not on the order of the file. Failed attempts are never chosen, because they have no answer.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ class Selection:
         once = len({path.name for path in sources}) == len(sources)
         names = [path.name if once else str(path) for path in sources]
         self._names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
-        self.read = 0  # rollouts looked at
-        self.changed = 0  # rollouts with something JSON has no form for, which is null or U+FFFD now
+        self.read = 0  # rollouts read
+        self.changed = 0  # rollouts with values that are not valid JSON, now null or U+FFFD
         self.notes: list[str] = []
         self.numeric: list[str] = []  # top-level fields of the rollouts that are numbers
         self._indexes: list[Index] = []
-        self._said: list[
+        self._judgements: list[
             dict[int, list[Judgement]]
         ] = []  # of each file: what people said, by the number of the rollout
         self._rebuilt: list[str | None] = []
-        self.deferred: dict[Path, int] = {}  # files with rollouts that wait for their reward, and how many
+        self.deferred: dict[Path, int] = {}  # by file: rollouts with a deferred reward
         self._source, self._number = array("H"), array("Q")
         self._task, self._key = array("Q"), array("Q")  # hashes
         self._reward = array("d")  # NaN while there is none
@@ -64,10 +63,12 @@ class Selection:
         self.notes += state.notes
         if state.deferred:
             self.deferred[path] = state.deferred
-        said = dict(index.judged.by_number())
-        self._said.append(said)
-        known = {*FIELD_NAMES, *TASK_FIELDS, *self.numeric}
-        self.numeric = sorted([*self.numeric, *(name for name in _numbers(index, bool(said)) if name not in known)])
+        judgements = dict(index.judged.by_number())
+        self._judgements.append(judgements)
+        known_names = {*FIELD_NAMES, *TASK_FIELDS, *self.numeric}
+        self.numeric = sorted(
+            [*self.numeric, *(name for name in _numbers(index, bool(judgements)) if name not in known_names)]
+        )
         for entry in index.select(query):
             if entry.state != "failed":
                 self._source.append(len(self._indexes) - 1)
@@ -84,15 +85,15 @@ class Selection:
         return set(self._task)
 
     def spread(self) -> tuple[int, int, int]:
-        """Chosen tasks, those with several rollouts, those with rewards that differ."""
+        """The number of chosen tasks, of those with several rollouts, and of those with different rewards."""
         groups = self._groups().values()
         rewards = ({self._reward[place] for place in places if not isnan(self._reward[place])} for places in groups)
         return len(groups), sum(len(places) > 1 for places in groups), sum(len(each) > 1 for each in rewards)
 
     def units(self, *, by_task: bool, shuffle: bool, seed: int) -> Iterator[tuple[int, list[Json], list[str]]]:
-        """A task with one of its rollouts, or with all of them, and the file each is from.
+        """Tasks with one rollout, or with all of theirs, and the file of each.
 
-        They come in the order of the files, or as the seed has it.
+        They are in the order of the files, or shuffled with the seed.
         """
         order: Sequence[int] = self._shuffled(seed) if shuffle else range(len(self))
         groups = self._groups(order) if by_task else None
@@ -104,7 +105,7 @@ class Selection:
             yield self._task[places[0]], [self._row(each) for each in places], sources
 
     def _shuffled(self, seed: int) -> list[int]:
-        """All places, as the seed and the keys have it; rollouts with one key by their file and what is in them."""
+        """All places, shuffled by seed and key; rollouts with the same key by file and content."""
         keys = [drawn(key, seed, "shuffle") for key in self._key]
         order: list[int] = []
         for _, alike in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
@@ -137,11 +138,11 @@ class Selection:
             self.changed += 1
         if is_minimal(row) and not (facts := RowFacts(row)).wrong:
             row = completed(row, facts.task or "line", self._number[place])
-        said = self._said[self._source[place]].get(self._number[place])
-        return {**_judged(said), **row} if said else row
+        judgements = self._judgements[self._source[place]].get(self._number[place])
+        return {**_judged(judgements), **row} if judgements else row
 
     def check(self) -> None:
-        """Raise if a file was replaced since its rollouts were chosen: the rows read would be of two files."""
+        """Raise an `InputError` if a file was replaced since its rollouts were chosen."""
         for index, before in zip(self._indexes, self._rebuilt, strict=True):
             if index.state.rebuilt != before:
                 raise _changed(index)
@@ -154,11 +155,11 @@ def _numbers(index: Index, judged: bool) -> list[str]:
     return ["rating" if name == "row.rating" else name for name in names if name != "rating" or (judged and not own)]
 
 
-def _judged(said: Sequence[Judgement]) -> Json:
-    """What people said, as fields of the row; a field that the row has stays the row's."""
-    ratings = [each.rating for each in said if each.rating is not None]
-    made: Json = {"judgements": [each.words() for each in said]}
-    return made | ({"rating": sum(ratings) / len(ratings)} if ratings else {})
+def _judged(judgements: Sequence[Judgement]) -> Json:
+    """Judgements as fields of a row; the row's own fields take precedence."""
+    ratings = [each.rating for each in judgements if each.rating is not None]
+    fields: Json = {"judgements": [each.words() for each in judgements]}
+    return fields | ({"rating": sum(ratings) / len(ratings)} if ratings else {})
 
 
 def _changed(index: Index) -> InputError:

@@ -1,6 +1,6 @@
 """The splits of an export and their files, JSON lines or Parquet.
 
-A task is in one split only, however many rollouts, files or equal copies it has.
+All rollouts of a task are in one split, including those of equal copies and of other files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from velodrome.records.task import hashed
 
 ALL = "train"  # the name of the only split
 
-_COPY = re.compile(r"#\d+$")  # what the collector adds to the id of a row that is equal to an earlier one
+_COPY = re.compile(r"#\d+$")  # added by the collector to the id of a duplicate row
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -43,11 +43,11 @@ def parse_shares(text: str | None) -> tuple[dict[str, float], str | None]:
         if not _NAME.fullmatch(name.strip()) or not isfinite(number) or number <= 0 or name.strip() in shares:
             raise InputError(f"split: {part!r:.60} is not a name with its share, as in train=0.9,test=0.1")
         shares[name.strip()] = number
-    whole = sum(shares.values())
-    if isclose(whole, 1.0):
+    total = sum(shares.values())
+    if isclose(total, 1.0):
         return shares, None
-    scaled = {name: share / whole for name, share in shares.items()}
-    return scaled, f"split: the shares add up to {whole:.4g}, not to 1; they are scaled to {listed(scaled)}"
+    scaled = {name: share / total for name, share in shares.items()}
+    return scaled, f"split: the shares add up to {total:.4g}, not to 1; they are scaled to {listed(scaled)}"
 
 
 def listed(shares: Mapping[str, float]) -> str:
@@ -55,23 +55,23 @@ def listed(shares: Mapping[str, float]) -> str:
 
 
 def task_hash(task: str) -> int:
-    """A task's number; equal rows of an input have one."""
+    """A hash of a task; equal rows of an input have the same."""
     return hashed(_COPY.sub("", task))
 
 
 class Splits:
-    """Tasks divided by shares, as exactly as whole tasks allow; the seed decides which task goes where."""
+    """Tasks divided by shares, as exactly as possible; the seed determines the split of each task."""
 
     def __init__(self, shares: Mapping[str, float], tasks: Iterable[int], seed: int) -> None:
         self._names = list(shares)
         self._ends: list[int] = []  # of all but the last
         self._seed = seed
         order = sorted({drawn(task, seed) for task in tasks}) if len(shares) > 1 else []
-        share, dealt = 0.0, 0
+        share, assigned = 0.0, 0
         for name in self._names[:-1]:
             share += shares[name]
-            dealt = max(dealt, round(share * len(order)))
-            self._ends.append(order[dealt] if dealt < len(order) else 2**64)
+            assigned = max(assigned, round(share * len(order)))
+            self._ends.append(order[assigned] if assigned < len(order) else 2**64)
 
     def of(self, task: int) -> str:
         place = drawn(task, self._seed)
@@ -91,7 +91,7 @@ _BATCH_ROWS = 1000
 
 
 def output_files(to: Path, suffix: str, splits: Sequence[str], *, split: bool) -> tuple[dict[str, Path], Path]:
-    """Where each split and the data card go.
+    """The paths of each split and of the data card.
 
     `to` is a file, with a card `<name>.README.md` beside it, or a folder with `train.jsonl` and `README.md`.
     """
@@ -127,7 +127,7 @@ class RecordFile(OutFile):
         self._bytes = 0
 
     def add(self, record: Json) -> None:
-        """Add one; what is not JSON is a `TypeError`."""
+        """Add a record. Raises a `TypeError` if it is not JSON."""
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
         self.count += 1
         if self._parquet is None:
@@ -148,12 +148,12 @@ class RecordFile(OutFile):
         self._rows, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Write what is left, and the file's end."""
+        """Write the remaining records, and the end of the file."""
         self._flush()
         self._close_parquet()
 
     def commit(self) -> None:
-        """Put the file in its place. One without records is not written: `datasets` loads no empty file."""
+        """Publish the file. A file without records is not written: `datasets` cannot load it."""
         if self.count:
             super().commit()
         else:

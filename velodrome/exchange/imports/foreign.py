@@ -1,4 +1,4 @@
-"""A format to import: how a line becomes rollouts, and how it becomes a task.
+"""A format to import: converts lines to rollouts or to tasks.
 
 A format is one module with one `FORMAT`, named in `importing.FOREIGN_FORMATS`. A mistake in a line is a `ValueError`.
 """
@@ -13,13 +13,15 @@ from typing import Any
 from velodrome.contracts import Json
 from velodrome.records.rollout import SCHEMA
 
-Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> what it becomes
-NamedTask = Callable[[Any, int], tuple[str, Json]]  # the same -> a name that only the same task has, and the task
+Convert = Callable[[Any, int], Iterable[Json]]  # a line's value and number -> rollouts
+NamedTask = Callable[
+    [Any, int], tuple[str, Json]
+]  # a line's value and number -> a unique name of the task, and the task
 
 
 @dataclass(frozen=True)
 class ForeignFormat:
-    """One format. `rollouts` makes a fresh converter for the agent to name and the file; it may count across lines."""
+    """One format. `rollouts` makes a new converter for an agent's name and a file; it may keep state across lines."""
 
     name: str
     about: str
@@ -28,6 +30,12 @@ class ForeignFormat:
 
 
 def new_meta(task: str, repeat: int, *, task_index: int, agent: str | None) -> Json:
-    """The bookkeeping of a rollout that is imported."""
-    named = {} if agent is None else {"agent": agent}
-    return {"key": f"{task}/{repeat}", "task_index": task_index, "rollout_index": repeat, **named, "schema": SCHEMA}
+    """The `meta` of an imported rollout."""
+    agent_field = {} if agent is None else {"agent": agent}
+    return {
+        "key": f"{task}/{repeat}",
+        "task_index": task_index,
+        "rollout_index": repeat,
+        **agent_field,
+        "schema": SCHEMA,
+    }

@@ -1,10 +1,10 @@
 """NeMo Gym's rollouts and tasks.
 
-Their rollout has the conversation as Response items in `response.output`, the score's fields and the task's side by
-side, `_ng_task_index`, `_ng_rollout_index` and `agent_ref`. The file `<rollouts>_materialized_inputs.jsonl` that their
-collector writes beside it has the tasks, in any order: it says which fields are the task's, and without it
-`meta.scored` is left out. Memory holds where each of its lines begins. A file that `velo export nemo_gym` wrote has
-`_velodrome` besides: what their shape has no place for. With it the rollout comes back as it was.
+Their rollout has the conversation as Response items in `response.output`, the fields of the score and of the task
+together, `_ng_task_index`, `_ng_rollout_index` and `agent_ref`. Their collector writes the tasks, in any order, to
+`<rollouts>_materialized_inputs.jsonl`, which shows the fields of the task; without it `meta.scored` is left out.
+Memory holds the offsets of its lines. A file of `velo export nemo_gym` also has `_velodrome`, with all that their
+format has no place for, so the rollout is restored unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TASK_INDEX, ROLLOUT_INDEX = "_ng_task_index", "_ng_rollout_index"
 
 
 def numbers(row: Json) -> tuple[int | None, int | None]:
-    """The number of the task and that of the repeat."""
+    """The index of the task, and of the repeat."""
     task, repeat = _whole(row.get(TASK_INDEX)), _whole(row.get(ROLLOUT_INDEX))
     return task, repeat
 
@@ -36,7 +36,7 @@ def _whole(value: Any) -> int | None:
 
 
 class Inputs:
-    """The tasks of the file of inputs beside the rollouts, if there is one."""
+    """The tasks in the file of inputs beside the rollouts, if it exists."""
 
     def __init__(self, rollouts: Path) -> None:
         stem = beside(rollouts, "jsonl").name.removesuffix(".jsonl")
@@ -52,7 +52,7 @@ class Inputs:
                     start += len(line)
 
     def of(self, row: Json) -> Json | None:
-        """The task of this rollout, without its numbers."""
+        """The task of this rollout, without its indexes."""
         start = self._starts.get(numbers(row))
         if start is None:
             return None
@@ -63,29 +63,29 @@ class Inputs:
 
 
 class TaskNames:
-    """A name for each task of a file: its own, else a digest. Two numbers are two tasks, whatever else is equal.
+    """A name for each task of a file: its id, else a digest. Different indexes are different tasks.
 
-    If no two rows have the same two numbers, the file is of one run, and one number is one task, whatever differs.
+    If no pair of task and repeat occurs twice, the file is of one run, and one index is one task.
     """
 
     def __init__(self, rollouts: Path, inputs: Inputs, content: Callable[[Json], Json]) -> None:
         self._inputs = inputs
         self._content = content
-        self._tasks: dict[str, int] = {}  # a name that tasks give themselves -> the first such task
-        self._shared: set[str] = set()
-        self._first: dict[int, str] = {}
-        seen: set[int] = set()
+        self._tasks: dict[str, int] = {}  # id -> index of the first task that has it
+        self._shared_ids: set[str] = set()
+        self._name_of_index: dict[int, str] = {}
+        pairs: set[int] = set()
         self._one_run = True
         for row in _rows(rollouts):
             task, repeat = numbers(row)
             if task is None:
                 continue
             pair = hash((task, repeat))
-            self._one_run = self._one_run and repeat is not None and pair not in seen
-            seen.add(pair)
-            own = own_id(inputs.of(row) or row)
-            if own is not None and self._tasks.setdefault(own, task) != task:
-                self._shared.add(own)
+            self._one_run = self._one_run and repeat is not None and pair not in pairs
+            pairs.add(pair)
+            task_own_id = own_id(inputs.of(row) or row)
+            if task_own_id is not None and self._tasks.setdefault(task_own_id, task) != task:
+                self._shared_ids.add(task_own_id)
 
     def of(self, row: Json) -> str:
         """The name of this row's task."""
@@ -96,8 +96,8 @@ class TaskNames:
         if own is None:
             name = digest({**self._content(row), TASK_INDEX: index})
         else:
-            name = f"{own}#{index}" if own in self._shared else own
-        return self._first.setdefault(index, name) if self._one_run else name
+            name = f"{own}#{index}" if own in self._shared_ids else own
+        return self._name_of_index.setdefault(index, name) if self._one_run else name
 
 
 def _rows(path: Path) -> Iterator[Json]:
@@ -117,7 +117,7 @@ def _parsed(line: bytes) -> Json | None:
 
 OURS = "_velodrome"
 _ASKED = ("input", "instructions", "tools")
-# Of the fields beside the request, those that certainly belong to the task: the others may be the score's.
+# The fields beside the request that certainly belong to the task; others may belong to the score.
 _REFERENCES = ("expected_answer", "ground_truth", "verifier_metadata", "task_idx", "instance_id", "uuid")
 _NOT_TASK = frozenset(("response", "reward", TASK_INDEX, ROLLOUT_INDEX, OURS))
 
@@ -132,7 +132,7 @@ def restored_rollout(row: Any) -> Json:
 
 
 def check(row: Any) -> None:
-    """Raise a `ValueError` if a row is not one of their rollouts; such a row is not exported either."""
+    """Raise a `ValueError` if a row is not a rollout of theirs; such a row is not exported either."""
     check_task(row, done=True)
     response = row.get("response")
     if isinstance(response, list) and any(map(_is_step, response)):
@@ -162,7 +162,7 @@ def _is_step(value: Any) -> bool:
 
 
 def plain_rollout(row: Json, task_row: Json | None = None) -> Json:
-    """The rollout that their fields alone describe; with `task_row`, the task as their collector had it."""
+    """The rollout from their fields alone; `task_row` is the task in their file of inputs."""
     theirs = {name: value for name, value in row.items() if name not in (TASK_INDEX, ROLLOUT_INDEX, OURS)}
     theirs["responses_create_params"] = _present(row["responses_create_params"])
     task_index, repeat = numbers(row)
@@ -173,7 +173,7 @@ def plain_rollout(row: Json, task_row: Json | None = None) -> Json:
         return make_rollout(task_row, {**task_row, **theirs}, meta, deferred=deferred)
     task = {name: value for name, value in theirs.items() if name not in _NOT_TASK}
     ours = make_rollout(task, theirs, meta, deferred=deferred)
-    del ours["meta"]["scored"]  # which of the fields are the score's cannot be told
+    del ours["meta"]["scored"]  # it is unknown which fields belong to the score
     return ours
 
 
@@ -182,9 +182,9 @@ def _present(params: Json) -> Json:
 
 
 def _content(row: Json) -> Json:
-    """What is asked, without how it is sampled, and what the verifier compares with: what all repeats of a task have.
+    """The content that all repeats of a task share: the question and the reference answer, without sampling.
 
-    A task's number is added where it has one, for it does not tell alone: every file has a task 0.
+    Callers add the index of the task, which alone is not enough: every file has a task 0.
     """
     params = _present(row["responses_create_params"])
     content = {name: params[name] for name in _ASKED if name in params}
@@ -203,7 +203,7 @@ def _restored(plain: Json, ours: Any) -> Json:
 
 
 def task(row: Any, task_row: Json | None = None) -> Json:
-    """A task of theirs, or the task of a rollout of theirs -> a task of ours."""
+    """Convert a task of theirs, or the task of a rollout of theirs."""
     check_task(row)
     if OURS in row:
         return task_of(restored_rollout(row))
@@ -212,7 +212,7 @@ def task(row: Any, task_row: Json | None = None) -> Json:
 
 
 def _responded(row: Json) -> Json:
-    """A minimal rollout, whose conversation is messages in `output`, in their shape."""
+    """A minimal rollout, with messages in `output`, converted to their format."""
     _check_objects(row["output"], "output")
     for message in row["output"]:
         _check_objects(message.get("tool_calls") or [], "tool_calls")
@@ -244,8 +244,8 @@ def tasks(source: Path) -> NamedTask:
     names = TaskNames(source, inputs, _content)
 
     def convert(row: Any, place: int) -> tuple[str, Json]:
-        made = task(row, inputs.of(row) if isinstance(row, dict) else None)
-        return (task_id(made) if numbers(row)[0] is None or OURS in row else names.of(row)), made
+        converted = task(row, inputs.of(row) if isinstance(row, dict) else None)
+        return (task_id(converted) if numbers(row)[0] is None or OURS in row else names.of(row)), converted
 
     return convert
 

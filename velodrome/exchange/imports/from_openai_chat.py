@@ -67,12 +67,12 @@ def read_line(row: Any, place: int) -> tuple[Json, list[Json]]:
 
 
 def _task(request: Json, fields: Json) -> Json:
-    wanted = {name: value for name, value in request.items() if name not in _PER_CALL and value is not None}
-    if not isinstance(wanted.get("messages"), list):
+    params = {name: value for name, value in request.items() if name not in _PER_CALL and value is not None}
+    if not isinstance(params.get("messages"), list):
         raise ValueError('no list "messages" in the request')
-    if not wanted["messages"]:
+    if not params["messages"]:
         raise ValueError("no question in it")
-    task = {**fields, "responses_create_params": responses_request(wanted)}
+    task = {**fields, "responses_create_params": responses_request(params)}
     check_task(task, done=True)
     return task
 
@@ -92,7 +92,7 @@ def _answers(response: Any, params: Json, place: int) -> list[Json]:
 
 
 def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
-    """Everything up to the last message that is not the model's doing is the question."""
+    """The task and the answer: the question ends with the last message that is not of the model or a tool."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise ValueError('neither "request" and "response" nor a list "messages" in it')
@@ -113,9 +113,9 @@ def _conversation(row: Json, place: int) -> tuple[Json, list[Json]]:
 
 
 def named_task(row: Any, place: int) -> tuple[str, Json]:
-    """What is asked in a line."""
-    asked = read_line(row, place)[0]
-    return task_id(asked), asked
+    """The task of a line, with its name."""
+    task = read_line(row, place)[0]
+    return task_id(task), task
 
 
 FORMAT = ForeignFormat(

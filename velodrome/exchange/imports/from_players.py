@@ -1,6 +1,6 @@
-"""Rollouts of several players, taken apart: a rollout for each, as if it had been the only one.
+"""Rollouts of several players, split into one rollout for each player.
 
-The key is `<task>:<player>/<repeat>`, so the rollouts of one player of a task are a group, for training data and for
+The key is `<task>:<player>/<repeat>`, so the rollouts of one player of a task are a group in training data and
 statistics.
 """
 
@@ -19,22 +19,22 @@ from velodrome.records.task import task_id
 
 def rollouts(agent: str | None, source: Path) -> Convert:
     """Rows with `players` and `rewards` -> a row for each player."""
-    named = {} if agent is None else {"agent": agent}
+    agent_field = {} if agent is None else {"agent": agent}
 
     def convert(row: Any, place: int) -> Iterator[Json]:
         players, rewards = _parts(row)
         task_name, repeat = split_key(row["meta"]["key"])
         common = {name: value for name, value in row.items() if name not in ("players", "rewards")}
-        for name, talk in players.items():
+        for name, conversation in players.items():
             steps = [step.get(name, 0.0) for step in row.get("step_rewards") or () if isinstance(step, dict)]
             yield {
                 **common,
-                **talk,
-                "response": {**row["response"], "content": final_text(items(talk["output"]))},
+                **conversation,
+                "response": {**row["response"], "content": final_text(items(conversation["output"]))},
                 "player": name,
                 "reward": rewards.get(name),
                 "step_rewards": steps,
-                "meta": {**row["meta"], **named, "key": f"{task_name}:{name}/{repeat}"},
+                "meta": {**row["meta"], **agent_field, "key": f"{task_name}:{name}/{repeat}"},
             }
 
     return convert
@@ -44,11 +44,11 @@ def _parts(row: Any) -> tuple[Json, Json]:
     players, rewards = (row.get(name) if isinstance(row, dict) else None for name in ("players", "rewards"))
     if not isinstance(players, dict) or not isinstance(rewards, dict):
         raise ValueError('not a rollout of several players: it has no "players" and "rewards" by name')
-    return {name: talk for name, talk in players.items() if talk["output"]}, rewards
+    return {name: conversation for name, conversation in players.items() if conversation["output"]}, rewards
 
 
 def task(row: Any, place: int) -> tuple[str, Json]:
-    """The task they played."""
+    """The task that was played."""
     _parts(row)
     played = task_of(row)
     return task_id(played), played

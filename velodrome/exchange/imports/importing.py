@@ -45,14 +45,14 @@ class ImportOptions(Settings):
 
 @dataclass(frozen=True)
 class ImportResult:
-    """The result."""
+    """The counts of an import, and notes."""
 
     lines: int
     written: int
-    repeated: int  # tasks that were there already
+    repeated: int  # tasks or keys of earlier lines
     bad: int
     notes: list[str]
-    renamed: list[str] = field(default_factory=list)  # rollouts whose key was there before, the first of them
+    renamed: list[str] = field(default_factory=list)  # the first few rollouts with the key of an earlier line
 
 
 def import_file(format: str, source: Path, options: ImportOptions) -> ImportResult:
@@ -63,13 +63,15 @@ def import_file(format: str, source: Path, options: ImportOptions) -> ImportResu
         raise InputError(problem)
     refuse_existing([options.to], [source], overwrite=options.overwrite)
     reader, problems = FOREIGN_FORMATS[format], Problems()
-    kept = _Tasks(reader, source, options.agent) if options.kind == "tasks" else _Keys(reader, source, options.agent)
+    converter = (
+        _Tasks(reader, source, options.agent) if options.kind == "tasks" else _Keys(reader, source, options.agent)
+    )
     lines = written = 0
     with OutFile(options.to) as out:
         for number, line in read_lines(source):
             lines += 1
             with problems.at(f"{source}:{number}", FLAWS):
-                data = [encode(row) for row in kept.take(orjson.loads(line), number)]
+                data = [encode(row) for row in converter.convert(orjson.loads(line), number)]
                 for each in data:
                     out.write(each)
                 written += len(data)
@@ -78,12 +80,12 @@ def import_file(format: str, source: Path, options: ImportOptions) -> ImportResu
         if not written:
             raise InputError(f"{source}: nothing in it to import", *problems.lines())
         out.commit()
-    renamed = [f"{source}:{what}" for what in kept.renamed]
-    return ImportResult(lines, written, kept.repeated, problems.count, problems.lines(), renamed)
+    renamed = [f"{source}:{what}" for what in converter.renamed]
+    return ImportResult(lines, written, converter.repeated, problems.count, problems.lines(), renamed)
 
 
 def _all_keys(convert: Convert, source: Path) -> Iterator[str]:
-    """Every key that the file has, read from its start."""
+    """All keys of the file."""
     for number, line in read_lines(source):
         try:
             yield from [row["meta"]["key"] for row in convert(orjson.loads(line), number)]
@@ -92,57 +94,57 @@ def _all_keys(convert: Convert, source: Path) -> Iterator[str]:
 
 
 class _Tasks:
-    """Each task once, however often it was run."""
+    """Converts lines to tasks, each task once."""
 
     def __init__(self, reader: ForeignFormat, source: Path, agent: str | None) -> None:
         self.repeated = 0
         self.renamed: list[str] = []
         self._read = reader.tasks(source)
-        self._named = {} if agent is None else {"agent_ref": {"name": agent}}
+        self._agent_field = {} if agent is None else {"agent_ref": {"name": agent}}
         self._seen: set[int] = set()
 
-    def take(self, value: Any, line: int) -> list[Json]:
+    def convert(self, value: Any, line: int) -> list[Json]:
         """The task of a line, if it is new."""
         name, task = self._read(value, line)
         if hash(name) in self._seen:
             self.repeated += 1
             return []
         self._seen.add(hash(name))
-        return [{**task, **self._named}]
+        return [{**task, **self._agent_field}]
 
 
 class _Keys:
-    """Each key once: a second rollout with the same one becomes a repeat of its task that no line of the file is."""
+    """Converts lines to rollouts. A second rollout with the same key becomes a new repeat of its task."""
 
     def __init__(self, reader: ForeignFormat, source: Path, agent: str | None) -> None:
         self.repeated = 0
         self.renamed: list[str] = []
         self._convert = reader.rollouts(agent, source)
-        self._again = partial(reader.rollouts, agent, source)
+        self._new_converter = partial(reader.rollouts, agent, source)
         self._source = source
         self._seen: set[int] = set()
-        self._taken: set[int] | None = None  # all keys of the file, and those given away; read when it matters
-        self._next: dict[str, int] = {}
+        self._used_keys: set[int] | None = None  # all keys of the file and all new ones; read at the first conflict
+        self._next_repeat: dict[str, int] = {}
 
-    def take(self, value: Any, line: int) -> list[Json]:
-        """The rollouts of a line, each under a key of its own."""
-        return [self._admit(row, line) for row in self._convert(value, line)]
+    def convert(self, value: Any, line: int) -> list[Json]:
+        """The rollouts of a line, each with a unique key."""
+        return [self._with_new_key(row, line) for row in self._convert(value, line)]
 
-    def _admit(self, row: Json, line: int) -> Json:
+    def _with_new_key(self, row: Json, line: int) -> Json:
         key = row["meta"]["key"]
         if hash(key) not in self._seen:
             self._seen.add(hash(key))
             return row
         self.repeated += 1
-        if self._taken is None:
-            self._taken = {hash(each) for each in _all_keys(self._again(), self._source)}
+        if self._used_keys is None:
+            self._used_keys = {hash(each) for each in _all_keys(self._new_converter(), self._source)}
         task, repeat = split_key(key)
-        repeat = self._next.get(task, repeat)
-        while hash(f"{task}/{repeat}") in self._taken:
+        repeat = self._next_repeat.get(task, repeat)
+        while hash(f"{task}/{repeat}") in self._used_keys:
             repeat += 1
-        self._next[task] = repeat + 1
+        self._next_repeat[task] = repeat + 1
         own = f"{task}/{repeat}"
-        self._taken.add(hash(own))
+        self._used_keys.add(hash(own))
         if len(self.renamed) < _MOST_RENAMED:
             self.renamed.append(f"{line}: its key {key} was there before; it is {own} now")
         return {**row, "meta": {**row["meta"], "key": own, "rollout_index": repeat}}
