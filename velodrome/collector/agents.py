@@ -85,7 +85,7 @@ class ConfiguredAgents:
         return instance_recipes(self._components.family(names), self._components.sources)
 
     def _environments_of(self, names: Iterable[str]) -> list[str]:
-        return [name for each in names if (name := self._config.instances[each].environment())]
+        return [environment for name in names if (environment := self._config.instances[name].environment())]
 
     async def aclose(self) -> None:
         """Close the components."""

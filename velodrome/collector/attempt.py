@@ -98,7 +98,7 @@ async def attempt(
 
 def failed_attempt(job: Job, error: RolloutError, meta: Json, timing: Json, spans: Span) -> Attempt:
     """A failed attempt. Its tokens count, because they cost money."""
-    return Attempt(job, failed(error, meta, timing, job.task), timing, int(spans.count("tokens")))
+    return Attempt(job, failure_of(error, meta, timing, job.task), timing, int(spans.count("tokens")))
 
 
 def meta_of(job: Job) -> Json:
@@ -187,8 +187,8 @@ def check_numbers(score: Json) -> None:
             raise VerifyError(f'"{name}" is {value!r:.40}, not a number up to {MAX_NUMBER:g}')
 
 
-def failed(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
-    """The failed attempt of an error."""
+def failure_of(error: RolloutError, meta: Json, timing: Json, task: Json) -> Failed:
+    """The row of the failures file for an error."""
     place = {} if error.place is None else {"place": error.place}
     text = str(error)[:_LONGEST_ERROR] + (f" ({error.place})" if place else "")
     lines = ""

@@ -69,7 +69,7 @@ async def collect(
     recording = make_recording(settings.model_cache, settings.model_cache_mode, agents.secrets)
     try:
         earlier = read_earlier(None if settings.overwrite else settings.output)
-        plan, waiting = _plan(settings, agents, tasks, earlier)
+        plan, pending_jobs = _plan(settings, agents, tasks, earlier)
         if recording is not None:
             agents.record(plan.agents)
         live = agents.connect(plan.agents)
@@ -78,7 +78,7 @@ async def collect(
                 raise InputError(f"{name}: its verify reads the session, which is gone later; it cannot be deferred")
         recipe = make_recipe(agents.recipe(live), settings.params, deferred=settings.defer, seed=settings.seed)
         work = Collecting(agents, frozenset(live), not settings.defer, surface.traced, recording)
-        run = await conduct(settings, plan, waiting, work, recipe, agents, earlier, surface)
+        run = await conduct(settings, plan, pending_jobs, work, recipe, agents, earlier, surface)
         if recording is not None:
             surface.say(recording.report())
         return run
@@ -91,7 +91,7 @@ async def collect(
 async def conduct(
     settings: SharedSettings,
     plan: Plan,
-    waiting: Jobs,
+    pending_jobs: Jobs,
     work: Work,
     recipe: Json,
     agents: Agents,
@@ -105,14 +105,16 @@ async def conduct(
             agents.refuse_servers(plan.agents, name, scoring=scoring)
     title = ("Verifying rollouts" if scoring else "Collecting rollouts") if surface.progress else ""
     stop = surface.stop or Stop()
-    collector = Collector(settings, plan, waiting, agents.secrets, stop, say=say, title=title, exposed=surface.exposed)
+    collector = Collector(
+        settings, plan, pending_jobs, agents.secrets, stop, say=say, title=title, exposed=surface.exposed
+    )
     runfile = RunFile(settings.output)
     if earlier.size and not settings.allow_mixed:
         refuse_mixing(runfile.problems(recipe), settings.output)
     async with AsyncExitStack() as stack:
         executor = await stack.enter_async_context(make_executor(collector, work))
         stop.changed = executor.stop
-        if not waiting.ended:
+        if not pending_jobs.ended:
             await executor.begin()
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):

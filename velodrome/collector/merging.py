@@ -114,7 +114,7 @@ def _merge_rows(output: OutFile, paths: Sequence[Path], result: MergeResult) -> 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
     """The rollouts files of these paths and patterns, without the files beside them."""
-    files = [each for path in paths for each in (find_inputs(path) if is_pattern(path) else [path])]
+    files = [file for path in paths for file in (find_inputs(path) if is_pattern(path) else [path])]
     beside_them = {beside(path, kind) for path in files for kind in SIDECARS}
     return [path for path in files if path not in beside_them]
 

@@ -65,8 +65,8 @@ async def verify(settings: VerifySettings, agents: Agents, surface: Surface = QU
                 )
         recipe = make_recipe(agents.recipe(environments, scoring=True), {}, deferred=False, seed=settings.seed)
         work = Scoring(agents, frozenset(environments))
-        waiting = Planned(jobs(settings, settings.input.absolute(), plan, agents))
-        return await conduct(settings, plan, waiting, work, recipe, agents, earlier, surface)
+        pending_jobs = Planned(jobs(settings, settings.input.absolute(), plan, agents))
+        return await conduct(settings, plan, pending_jobs, work, recipe, agents, earlier, surface)
     finally:
         await agents.aclose()
 

@@ -102,13 +102,13 @@ def foreign_file(path: Path) -> str | None:
     """The problem if the first row of a file is a NeMo Gym rollout; None also if the file cannot be read."""
     try:
         for number, line in read_lines(path, lost=lambda *_: None):
-            return where(path, number) if is_foreign(_parsed(line)) else None
+            return foreign_problem(path, number) if is_foreign(_parsed(line)) else None
     except InputError:
         pass
     return None
 
 
-def where(path: Path, line: int) -> str:
+def foreign_problem(path: Path, line: int) -> str:
     """The message for a NeMo Gym rollout at a line."""
     return f"{path}:{line}: {FOREIGN} (velo import nemo_gym {path} --to imported.jsonl)"
 

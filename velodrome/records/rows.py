@@ -9,7 +9,7 @@ from typing import Any
 from velodrome.errors import InputError
 from velodrome.records.facts import RowFacts
 from velodrome.records.jsonl import Lost, LostLine, loads, read_lines
-from velodrome.records.other_files import is_foreign, where
+from velodrome.records.other_files import foreign_problem, is_foreign
 from velodrome.records.rollout import beside
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def read_rows(path: Path, lost: Lost) -> Iterator[tuple[int, Json, int]]:
         reason = str(error).removeprefix(f"{path}: ")
         lost(LostLine(line_number + 1, f"{reason}; {_THE_END}"))
     if foreign_line:
-        raise InputError(where(path, foreign_line))
+        raise InputError(foreign_problem(path, foreign_line))
 
 
 def read_facts(path: Path, lost: Lost) -> Iterator[RowFacts]:
