@@ -1,1 +1,1 @@
-"""Rollouts files as pages: what is in the file, drawn. Nothing here runs a rollout or asks another machine."""
+"""Rollouts files as pages. Nothing here runs a rollout or sends a request to another machine."""

@@ -96,12 +96,12 @@ def _attachment(part: Json) -> Attachment:
     return Attachment(kind, name or kind, size, note=media or ("" if size else "its content is not in the file"))
 
 
-def checked_image(held: str, name: str = "") -> Attachment:
+def checked_image(source: str, name: str = "") -> Attachment:
     """An image from a `data:` address or from base64, drawn if its bytes are of a known format."""
-    size, name = _size(held), name or "image"
+    size, name = _size(source), name or "image"
     if size > MOST_IMAGE_BYTES:
         return Attachment("image", name, size, note="too large to draw")
-    data = _bytes(held)
+    data = _bytes(source)
     if data is None:
         return Attachment("image", name, size, note="not base64")
     image = image_size(data)
@@ -151,25 +151,25 @@ def _jpeg(data: bytes) -> tuple[str, int, int] | None:
     return None
 
 
-def _data_parts(held: str) -> tuple[str, bool, str]:
+def _data_parts(source: str) -> tuple[str, bool, str]:
     """The type in a `data:` address, whether it is base64, and its data. Plain base64 has no type."""
-    head = _DATA.match(held)
+    head = _DATA.match(source)
     if head is None:
-        return "", True, held
-    return head.group(1), ";base64" in head.group(2).lower(), unquote(held[head.end() :])
+        return "", True, source
+    return head.group(1), ";base64" in head.group(2).lower(), unquote(source[head.end() :])
 
 
-def _bytes(held: str) -> bytes | None:
-    _, encoded, data = _data_parts(held)
+def _bytes(source: str) -> bytes | None:
+    _, encoded, data = _data_parts(source)
     try:
         return b64decode("".join(data.split()), validate=True) if encoded else None
     except (binascii.Error, ValueError):
         return None
 
 
-def _size(held: str) -> int:
+def _size(source: str) -> int:
     """The size of the decoded bytes, without decoding them."""
-    data = _data_parts(held)[2]
+    data = _data_parts(source)[2]
     return max(0, len(data) * 3 // 4 - data[-2:].count("="))
 
 

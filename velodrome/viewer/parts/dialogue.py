@@ -199,12 +199,12 @@ def _shown(items: list[Any], *, in_prompt: bool) -> Iterator[ShownMessage]:
             continue
         if role == "tool" and message.get("content") is not None:
             name = message.get("name")
-            said = _message("tool", _unpacked(message["content"]), in_prompt=in_prompt)
-            yield replace(said, name=name if isinstance(name, str) else "", turn=turn)
+            shown = _message("tool", _unpacked(message["content"]), in_prompt=in_prompt)
+            yield replace(shown, name=name if isinstance(name, str) else "", turn=turn)
             continue
         turn += role == "assistant" and not in_prompt
-        for said in _turn(message, role, items, place, shown_with_call, in_prompt):
-            yield replace(said, turn=turn if role == "assistant" else 0)
+        for shown in _turn(message, role, items, place, shown_with_call, in_prompt):
+            yield replace(shown, turn=turn if role == "assistant" else 0)
 
 
 def _turn(
@@ -216,9 +216,9 @@ def _turn(
     elif message.get("reasoning_encrypted"):
         yield ShownMessage("reasoning", "(encrypted by the model's server)", in_prompt=in_prompt)
     calls = message.get("tool_calls")
-    said = _message(role, message.get("content"), in_prompt)
-    if said.text or said.attached:
-        yield replace(said, tokens="" if calls else tokens)
+    shown = _message(role, message.get("content"), in_prompt)
+    if shown.text or shown.attached:
+        yield replace(shown, tokens="" if calls else tokens)
     elif not any(message.get(name) for name in _SPOKEN):
         silent = message.keys() <= _SILENT
         yield ShownMessage(role, "", in_prompt=in_prompt, tokens=tokens) if silent else _unknown(message, in_prompt)

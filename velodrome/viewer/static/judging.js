@@ -1,4 +1,4 @@
-// Judging by key: e opens the form, 1 to 5 rate, g and x tag, Enter saves. Without this it is an ordinary form.
+// Judging by key: e opens the form, 1 to 5 rate, g and x tag, Enter saves. Without this script it is an ordinary form.
 
 {
 const LOOK_MS = 3000;
@@ -23,7 +23,7 @@ if (form) {
     list.replaceChildren(...[...known].filter((tag) => !there.has(tag)).map((tag) => new Option(tag, before + tag)));
   }
 
-  function take(fresh, sent) { // what the server has now; what is being typed stays
+  function take(fresh, sent) { // the current values of the server; typed text stays
     place.querySelector("[data-said]").replaceWith(fresh.querySelector("[data-said]"));
     const next = fresh.querySelector("[data-form]");
     if (!next || next.elements.by.value !== form.elements.by.value) return;
@@ -112,14 +112,14 @@ if (form) {
   keys.g = ["tag as good or as bad", () => mark("good", "bad")];
   keys.x = ["tag as good or as bad", () => mark("bad", "good")];
 
-  async function look() { // others judge meanwhile
+  async function look() { // for judgements of other people
     if (document.hidden) return;
     try {
       const answer = await fetch(place.dataset.judge);
       const fresh = answer.ok && (await parsed(answer)).querySelector("[data-judge]");
       if (fresh) take(fresh);
     } catch {
-      // the viewer has ended, or is being started again
+      // the viewer has ended, or is restarting
     }
   }
   const looking = async () => { await (queue = queue.then(look)); setTimeout(looking, LOOK_MS); };

@@ -1,4 +1,4 @@
-// Plays the pictures of an episode. Without it the page has a table of the steps.
+// Plays the pictures of an episode. Without this script the page has a table of the steps.
 
 function player(root) {
   const film = JSON.parse(root.dataset.film);
@@ -9,10 +9,10 @@ function player(root) {
   let now = 0;
   let timer = null;
 
-  const told = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
-  const named = (action) => Array.isArray(action) ? action.map(told).join(", ") : film.names[action] ?? String(action);
+  const numberText = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
+  const actionText = (action) => Array.isArray(action) ? action.map(numberText).join(", ") : film.names[action] ?? String(action);
 
-  // What every agent and their mean have had, after each step.
+  // The sum of rewards of every agent, and of their mean, after each step.
   const mean = [];
   const own = [];
   (film.rewards ?? []).forEach((row, step) => {
@@ -39,7 +39,7 @@ function player(root) {
     return drawn;
   }
 
-  const SCREEN = 960; // pixels of the longer side, about
+  const SCREEN = 960; // pixels of the longer side, roughly
   const colours = new Map();
   const marks = new Map();
   (film.colours ?? []).forEach((colour, place) => {
@@ -80,7 +80,7 @@ function player(root) {
     });
   }
 
-  // Black or white, whichever can be read on the colour.
+  // Black or white, so that the text is readable on the colour.
   function ink(colour) {
     const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
     return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#000000" : "#ffffff";
@@ -89,19 +89,19 @@ function player(root) {
   function fill(line, agent) {
     const write = (name, text) => { line.querySelector(`[data-${name}]`).textContent = text; };
     const acted = film.actions?.[now][agent];
-    if (film.actions) write("action", named(acted));
+    if (film.actions) write("action", actionText(acted));
     if (film.taught) {
       const taught = film.taught[now][agent];
       const cell = line.querySelector("[data-teacher]");
       const same = taught === acted;
       const word = document.createElement("span");
       word.className = same ? "soft" : "differs";
-      word.textContent = same ? "the same" : named(taught);
+      word.textContent = same ? "the same" : actionText(taught);
       cell.replaceChildren(word);
     }
     if (film.rewards) {
-      write("paid", told(film.rewards[now][agent]));
-      write("sum", told(own[now][agent]));
+      write("paid", numberText(film.rewards[now][agent]));
+      write("sum", numberText(own[now][agent]));
     }
   }
 
@@ -113,10 +113,10 @@ function player(root) {
     draw(now);
     agents.forEach(fill);
     if (film.rewards) {
-      part("reward").textContent = told(film.means[now]);
-      part("return").textContent = told(mean[now]);
+      part("reward").textContent = numberText(film.means[now]);
+      part("return").textContent = numberText(mean[now]);
     }
-    const acts = agents.length <= 4 && film.actions ? film.actions[now].map((a, k) => `, agent ${k} ${named(a)}`) : [];
+    const acts = agents.length <= 4 && film.actions ? film.actions[now].map((a, k) => `, agent ${k} ${actionText(a)}`) : [];
     slider.setAttribute("aria-valuetext", where + acts.join(""));
   }
 
@@ -144,7 +144,7 @@ function player(root) {
   part("on").addEventListener("click", () => jump(now + 1));
   slider.addEventListener("input", () => jump(slider.valueAsNumber - 1));
   root.hidden = false;
-  show(slider.valueAsNumber - 1); // where it was, if the browser remembers
+  show(slider.valueAsNumber - 1); // the browser may have restored its place
 }
 
 for (const each of document.querySelectorAll("[data-film]")) player(each);

@@ -1,4 +1,4 @@
-// Reading one rollout: find, fold, raw, the outline, the waterfall, and what can be copied. The page works without it.
+// Reading one rollout: find, fold, raw, the outline, the waterfall, and texts to copy. The page works without it.
 
 if (document.body.dataset.page === "rollout") {
 const { keys } = window.velo;
@@ -7,7 +7,7 @@ const one = (selector) => document.querySelector(selector);
 const talk = one(".talk");
 const narrow = matchMedia("(max-width: 52rem)");
 
-// Whatever is folded around an element is opened, so that it can be seen.
+// Opens every folded element around this one, so that it is visible.
 function reveal(element) {
   for (let at = element.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
 }
@@ -31,7 +31,7 @@ function follow() {
 addEventListener("hashchange", follow);
 follow();
 
-// The tool calls, in order, from the one that is looked at.
+// The tool calls, in order, from the current one.
 function step(selector, by) {
   const every = all(selector, talk);
   if (!every.length) return;
@@ -58,14 +58,14 @@ if (foldButton) {
   foldButton.addEventListener("click", foldAll);
 }
 
-// Raw: of the message that is looked at, and of all
+// Raw: for the current message, and for all
 function rawHere() {
   const held = document.activeElement.closest(".said") ?? one(".said.here");
   held?.querySelector(".as-raw input")?.click();
 }
 const rawAll = () => (one("[data-raw-all]") ?? one("#raw-all"))?.click();
 
-// Find, on what is shown: also inside what is folded, which opens. Other parts are searched by the viewer.
+// Find, on this page, also in folded parts, which are opened. The viewer searches other parts.
 const field = one("#find");
 const form = field?.closest(".find");
 const output = form?.querySelector("output");
@@ -98,7 +98,7 @@ function search(text) {
   tell();
 }
 
-// Raw and drawn are both in the page; one of them is not shown.
+// Raw and drawn are both in the page; one of them is hidden.
 const isHidden = (element) => {
   const form = element.closest(".drawn, .source");
   return form !== null && getComputedStyle(form).display === "none";
@@ -139,7 +139,7 @@ if (field && talk) {
   if (asked) { search(asked); show(0); }
 }
 
-// The outline follows what is read.
+// The outline follows the scrolling.
 if (talk && "IntersectionObserver" in window) {
   const lines = new Map(all(".outline a").map((link) => [link.hash.slice(1), link]));
   let last = null;
@@ -164,7 +164,7 @@ if (talk && "IntersectionObserver" in window) {
 }
 if (narrow.matches) for (const list of all(".outline details")) list.open = false;
 
-// What can be copied: a link to what is looked at, and the texts of the menu
+// Copying: a link to the current message, and the texts of the menu
 const said = document.createElement("span");
 said.className = "unseen";
 said.setAttribute("role", "status");

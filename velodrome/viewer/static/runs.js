@@ -1,4 +1,4 @@
-// The list of runs: what is ticked is part of the address, so that it stays when the list is renewed.
+// The list of runs: the ticked runs are part of the address, so that they stay when the list is updated.
 
 const form = document.querySelector("form.runs");
 const ticked = () => new FormData(form).getAll("run");

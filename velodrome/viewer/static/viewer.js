@@ -1,4 +1,4 @@
-// Keys, and pages that follow a file that grows. Everything works without it.
+// Keys, and pages that follow a growing file. The pages work without it.
 
 {
 const page = document.body.dataset.page;
@@ -28,8 +28,8 @@ function current() {
 
 const help = document.getElementById("help");
 
-// Every key of this page: what it does in words, and what it does. A page's own script adds its own; keys with the same
-// words share a line of the help.
+// Every key of this page: its description and its function. The script of a page adds keys; keys with the same
+// description share a line of the help.
 const keys = ((window.velo ??= {}).keys ??= {});
 Object.assign(keys, {
   j: ["next and previous row, or message", () => select(current() + 1)],
@@ -72,16 +72,16 @@ const button = document.querySelector("[data-help]");
 button.hidden = false;
 button.addEventListener("click", showHelp);
 
-// One part of the page for the same part of a newer one. What somebody reads or has opened stays where it is.
+// Replaces the live parts of the page that differ in a newer page. A part that is settled or has the focus stays.
 function renew(fresh) {
-  let whole = true;
+  let isComplete = true;
   for (const old of document.querySelectorAll("[data-live]")) {
     const next = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
     if (!next || old.hasAttribute("data-settled") || next.outerHTML === old.outerHTML) continue;
-    if (old.contains(document.activeElement)) whole = false;
+    if (old.contains(document.activeElement)) isComplete = false;
     else old.replaceWith(next);
   }
-  if (whole) document.body.dataset.version = fresh.body.dataset.version;
+  if (isComplete) document.body.dataset.version = fresh.body.dataset.version;
 }
 
 const PULSE_MS = 2000;
@@ -91,9 +91,9 @@ async function beat() {
   let pause = CALM_MS;
   try {
     if (!document.hidden) {
-      const told = await (await fetch(document.body.dataset.pulse)).json();
-      if (told.live || document.querySelector(".pending")) pause = PULSE_MS;
-      if (told.version !== document.body.dataset.version) {
+      const pulse = await (await fetch(document.body.dataset.pulse)).json();
+      if (pulse.live || document.querySelector(".pending")) pause = PULSE_MS;
+      if (pulse.version !== document.body.dataset.version) {
         const news = document.querySelector("[data-news]");
         const before = document.querySelector('[data-live="tally"]')?.textContent;
         const answer = await fetch(location.href);
@@ -104,7 +104,7 @@ async function beat() {
       }
     }
   } catch {
-    pause = CALM_MS; // the viewer has ended, or is being started again
+    pause = CALM_MS; // the viewer has ended, or is restarting
   }
   setTimeout(beat, pause);
 }
