@@ -44,8 +44,10 @@ class AdaptedEnvironment(Component):
         """Check the settings. The process is started when it is first needed."""
         self._program_file = PROGRAMS / f"{self.adapter}_program.py"
         if not self._program_file.is_file():
-            there = ", ".join(sorted(path.name.removesuffix("_program.py") for path in PROGRAMS.glob("*_program.py")))
-            raise InputError(f"there is no adapter {self.adapter!r}; there are: {there}")
+            adapters = ", ".join(
+                sorted(path.name.removesuffix("_program.py") for path in PROGRAMS.glob("*_program.py"))
+            )
+            raise InputError(f"there is no adapter {self.adapter!r}; there are: {adapters}")
         if not os.access(self.python, os.X_OK):
             raise InputError(
                 f"{self.package}: there is no interpreter {self.python}: velo env add {self.adapter}:{self.package}"

@@ -187,8 +187,8 @@ class Components:
 def unknown(what: str, name: str, names: list[str]) -> str:
     """The problem of an unknown name, with the nearest existing name."""
     if names:
-        there = hint(name, names) or f"; there are: {', '.join(sorted(names))}"
-        return f"no {what} is called {name!r}{there}"
+        suggestion = hint(name, names) or f"; there are: {', '.join(sorted(names))}"
+        return f"no {what} is called {name!r}{suggestion}"
     return f"no {what} is called {name!r}, and the config has none; give its file in config_paths (see docs/config.md)"
 
 

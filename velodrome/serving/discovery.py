@@ -105,10 +105,10 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
     host, port = head_address(settings)
     address = f"{host}:{port}"
     token = server_token(settings)
-    there = reachable(host).strip("[]")
+    client_host = reachable(host).strip("[]")
     answers = await asyncio.gather(
         *(
-            fetch(there, port, path, timeout_s=TIMEOUT_S, token=token)
+            fetch(client_host, port, path, timeout_s=TIMEOUT_S, token=token)
             for path in ("/server_instances", "/global_config_dict_yaml")
         )
     )
@@ -116,7 +116,7 @@ async def _read_head(settings: Mapping[str, Any]) -> Head | None:
         raise InputError(
             f"the head server at {address} wants another token: set VELODROME_TOKEN, or server_token in env.yaml"
         )
-    if None in answers and await listens(there, port, timeout_s=TIMEOUT_S):
+    if None in answers and await listens(client_host, port, timeout_s=TIMEOUT_S):
         raise InputError(
             f"something listens at {address} but does not answer as a head server within {TIMEOUT_S:g} s; "
             "try again, or give +embedded=true to run without servers"

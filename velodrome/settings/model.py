@@ -64,10 +64,10 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, values: Mapping[str, Any], where: str = "") -> Self:
         """The settings in `values`; a value of None means the default. Raises `InputError` with a line per mistake."""
-        made, mistakes = _validated(cls, values, where)
-        if made is None or mistakes:
+        group, mistakes = _validated(cls, values, where)
+        if group is None or mistakes:
             raise InputError(*mistakes)
-        return made
+        return group
 
 
 def find_mistakes(

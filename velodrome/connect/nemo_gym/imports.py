@@ -50,8 +50,8 @@ def prepared_imports(entry: Path) -> Iterator[None]:
 
 def _forget_namesakes(entry: Path, folder: Path) -> None:
     """Remove modules of other folders with the name of a file beside this one. Their importers keep them."""
-    beside = {name.partition(".")[0] for name, _ in _imports(entry)} - sys.stdlib_module_names
-    for name in beside:
+    imported = {name.partition(".")[0] for name, _ in _imports(entry)} - sys.stdlib_module_names
+    for name in imported:
         if (folder / f"{name}.py").is_file() or (folder / name).is_dir():
             for loaded in [each for each in sys.modules if each.partition(".")[0] == name]:
                 del sys.modules[loaded]

@@ -286,6 +286,6 @@ async def pass_on(request: Request, body: Any, target: http.Target) -> Response:
     except CallError as error:
         if error.status is None or error.status < 400:
             raise ToolError(f"the worker that holds the session does not answer: {error}") from error
-        settled = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
-        return Response(error.body, error.status, settled, media_type=JSON)
+        final = {http.SETTLED: "yes"} if wire.error_in(error.body) else None
+        return Response(error.body, error.status, final, media_type=JSON)
     return Response(reply.body, reply.status, media_type=reply.headers.get("Content-Type"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import resource
 
-WANTED = 65535
+TARGET = 65535
 _FOR_FILES = 32  # open besides connections: streams, the loop, input, output, a file that is being replaced
 
 
-def raise_file_limit(wanted: int = WANTED) -> int:
-    """Raise the soft limit to `wanted`, or as far as the hard limit allows; never lower it."""
+def raise_file_limit(target: int = TARGET) -> int:
+    """Raise the soft limit to `target`, or as far as the hard limit allows; never lower it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    reachable = target if hard == resource.RLIM_INFINITY else min(target, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:
         with contextlib.suppress(
             ValueError, OSError
