@@ -29,7 +29,7 @@ def subject_of(name: str) -> Subject:
 @pytest.mark.parametrize("name", MARKED)
 def test_a_built_in_environment_keeps_every_rule(name: str):
     tasks, sample = (1, 4) if name in SLOW else (3, 4) if name in LONG else (12, 8)
-    report = asyncio.run(examine_subject(subject_of(name), strict=True, most_tasks=tasks, sample=sample))
+    report = asyncio.run(examine_subject(subject_of(name), strict=True, max_tasks=tasks, sample=sample))
     assert report.passed, f"\n{report}"
     assert list(report.rules) == list(RULES)
     assert len(subject_of(name).rows) >= 10
@@ -41,6 +41,6 @@ def test_a_built_in_environment_keeps_every_rule(name: str):
 )
 def test_a_copy_with_a_planted_fault_is_found_by_its_rule(name: str, rule: str):
     copy = broken(subject_of(name), rule)
-    report = asyncio.run(examine_subject(copy, only=[rule], most_tasks=2 if rule == "sessions" else 1))
+    report = asyncio.run(examine_subject(copy, only=[rule], max_tasks=2 if rule == "sessions" else 1))
     assert report.failed == [rule], f"\n{report}"
     assert report.rules[rule].findings[0].seen

@@ -13,8 +13,8 @@ import velodrome
 from velodrome import Environment, tool
 from velodrome.errors import InputError
 from velodrome.examiner.examination import CallCost, call_costs
-from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, moves
-from velodrome.examiner.tool_fuzz import fuzzed
+from velodrome.examiner.playing import AnswerCase, PlayedAnswer, Player, answer_messages
+from velodrome.examiner.tool_fuzz import fuzz_arguments
 from velodrome.timing import spans
 
 Json = dict[str, Any]
@@ -57,10 +57,10 @@ def test_an_answer_is_played_move_by_move_and_without_a_tool_call_its_braces_are
     case = AnswerCase(TASKS[0], "t0", "wrong", "braces", ["{tool_result}"])
     play = asyncio.run(Player(Echo()).play(case))
     assert play.outcome == {"reward": 0.0, "calls": 0}
-    texts = [move["content"] for move in islice(moves(["a", "b"]), 4)]
+    texts = [move["content"] for move in islice(answer_messages(["a", "b"]), 4)]
     assert texts == ["a", "b", "b", "b"]
     with pytest.raises(InputError, match="an answer is a text, or a list"):
-        list(islice(moves([7]), 1))
+        list(islice(answer_messages([7]), 1))
 
 
 def test_a_cheat_that_says_what_a_tool_gave_away_is_found():
@@ -104,7 +104,7 @@ def test_fuzzed_arguments_follow_the_schema_now_and_then_and_are_the_same_for_th
         "required": ["n", "of"],
         "$defs": {"kind": {"enum": ["x", "y"]}},
     }
-    made, again = ([fuzzed(schema, random.Random(n), n) for n in range(48)] for _ in range(2))
+    made, again = ([fuzz_arguments(schema, random.Random(n), n) for n in range(48)] for _ in range(2))
     assert made == again
     assert any(isinstance(each, dict) and isinstance(each.get("n"), int) and each.get("of") == "x" for each in made)
     assert any(not isinstance(each, dict) for each in made)

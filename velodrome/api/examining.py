@@ -9,7 +9,7 @@ from typing import Any
 
 from velodrome.api.call import public_call
 from velodrome.contracts import as_resources
-from velodrome.examiner.examination import MOST_TASKS, Examination, examine_subject
+from velodrome.examiner.examination import MAX_TASKS, Examination, examine_subject
 from velodrome.examiner.subject import class_subject, live_subject, named_subject
 
 Json = dict[str, Any]
@@ -21,7 +21,7 @@ async def examine(
     tasks: str | Path | Iterable[str | Json] | None = None,
     *,
     only: Sequence[str] | None = None,
-    most_tasks: int = MOST_TASKS,
+    most_tasks: int = MAX_TASKS,
     strict: bool = False,
 ) -> Examination:
     """Judge an environment by its own reference answers, wrong answers and cheats, as `velo test` does.
@@ -36,4 +36,4 @@ async def examine(
         subject = class_subject(environment, tasks)
     else:
         subject = live_subject(as_resources(environment), tasks)
-    return await examine_subject(subject, only=only, most_tasks=most_tasks, strict=strict)
+    return await examine_subject(subject, only=only, max_tasks=most_tasks, strict=strict)

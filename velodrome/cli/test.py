@@ -13,7 +13,7 @@ from velodrome.cli.streams import still_working
 from velodrome.cli.tables import ink, print_lines, print_text
 from velodrome.cli.verb import Verb, argument, read_flags
 from velodrome.errors import InputError
-from velodrome.examiner.examination import MOST_TASKS, RULES, examine_subject, known_rules
+from velodrome.examiner.examination import MAX_TASKS, RULES, check_rule_names, examine_subject
 from velodrome.examiner.subject import named_subject
 from velodrome.settings.model import Settings
 from velodrome.settings.overrides import Word
@@ -29,7 +29,7 @@ class ExamFlags(Settings):
     name: str | None = argument(None, title="NAME", description="an environment: its name, folder, or file.py:Class")
     configs: tuple[Text, ...] = argument((), title="CONFIG", description="configs that it needs: names or .yaml files")
     tasks: FilePath | None = Field(None, description="tasks to use, in place of data/example.jsonl")
-    most_tasks: Count = Field(MOST_TASKS, description="how many tasks are answered; the data are checked as a whole")
+    most_tasks: Count = Field(MAX_TASKS, description="how many tasks are answered; the data are checked as a whole")
     only: Names | None = Field(None, title="A,B", description="these rules and no others")
     strict: bool = Field(False, description="fail also if a rule could not be checked")
     as_json: bool = Field(False, alias="json", description="print the report as JSON")
@@ -64,10 +64,10 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if not flags.name:
         raise InputError("no environment: give one, as in velo test calculator (see velo envs)")
-    known_rules(flags.only or ())
+    check_rule_names(flags.only or ())
     with still_working(f"examining {escaped(flags.name)}") as tell:
         subject = named_subject(flags.name, _words(flags, overrides), flags.tasks)
-        work = examine_subject(subject, only=flags.only, most_tasks=flags.most_tasks, strict=flags.strict, tell=tell)
+        work = examine_subject(subject, only=flags.only, max_tasks=flags.most_tasks, strict=flags.strict, on_step=tell)
         report = asyncio.run(work)
     if flags.as_json:
         print_lines(printed_json(report.as_json()))

@@ -1,1 +1,1 @@
-"""Environments beyond those of the core, and the sandbox for code that a model wrote. The core works without it."""
+"""Environments beyond the core, and the sandbox for code from models. The core works without them."""

@@ -1,7 +1,6 @@
-"""Turns of several players: `reset` and `step` address observations to players by name, and those addressed act next.
+"""Turns of several players: `reset` and `step` address observations to players by name; those players act next.
 
-Each player has a conversation and a reward of its own. One addressee at a time makes a game by turns, several at once
-act side by side.
+Each player has a separate conversation and reward. If several players are addressed, they act concurrently.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from velodrome.resources_servers.turn_environment import Game, TurnEnvironment, 
 class PlayersEnvironment(TurnEnvironment):
     """Turns with several players. Write `reset(task, session)`, which returns `{player: observation}`, and `step`.
 
-    `step(actions, session)` is given `{player: text}` of those who were addressed last, and returns
+    `step(actions, session)` gets `{player: text}` from the players addressed last, and returns
     `{player: observation}`, `{player: reward}`, terminated, truncated, info. The score is `rewards`, the sums by
-    player, and `reward`, their mean, unless there is a `verify`. A `ValueError` is told to those who acted.
+    player, and `reward`, their mean, unless there is a `verify`. A `ValueError` is reported to those who acted.
     """
 
     addresses_players = True

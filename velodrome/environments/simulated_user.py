@@ -1,7 +1,7 @@
-"""A user that is a model: a second model says what the user says, from instructions that the policy does not see.
+"""A simulated user: a second model writes the user's messages, from instructions that the policy does not see.
 
-Derive from `SimulatedUser`, add tools and a `verify`. A failure of the user's model is the environment's, and never the
-policy's.
+Derive from `SimulatedUser`, add tools and a `verify`. A failure of the user's model counts as the environment's, never
+as the policy's.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class SimulatedUser(TurnEnvironment):
         """The user's first message."""
         session["role"] = _ROLE.format(instructions=need(task, "user_instructions", str, "a text"))
         session["talk"] = [{"role": "user", "content": GREETING}]
-        message = await self._said(session)
+        message = await self._next_message(session)
         if message is None:
             raise ToolError("the user's model ended the talk before it began")
         return message
 
     async def step(self, action: str, session: Json) -> tuple[str, float, bool, bool, Json]:
-        """What the user says to that, or the end; the reward comes from `verify`."""
+        """The user's next message, or the end of the conversation; the reward comes from `verify`."""
         session["talk"].append({"role": "user", "content": action or "(The assistant says nothing.)"})
-        message = await self._said(session)
+        message = await self._next_message(session)
         if message is None:
             return "", 0.0, True, False, {}
-        spoken = sum(each["role"] == "assistant" for each in session["talk"])
-        return message, 0.0, False, spoken >= self.max_user_turns, {}
+        user_turns = sum(each["role"] == "assistant" for each in session["talk"])
+        return message, 0.0, False, user_turns >= self.max_user_turns, {}
 
-    async def _said(self, session: Json) -> str | None:
-        """The user's next message; None when the user is done. For its model the user is the assistant."""
+    async def _next_message(self, session: Json) -> str | None:
+        """The user's next message; None when the user is done. For its model, the user is the assistant."""
         settings = {} if self.user_temperature is None else {"temperature": self.user_temperature}
         prompt = [{"role": "system", "content": session["role"]}, *session["talk"]]
         answer = await self.user.ask(prompt, **settings)  # type: ignore[attr-defined]  # linked

@@ -1,6 +1,6 @@
-"""The environments there are: in the working directory, of installed packages, and built in.
+"""The available environments: in the working directory, in installed packages, and built in.
 
-The first of a name is the one that a config or `velo test` gets.
+If several have the same name, a config or `velo test` uses the first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN = ("*.y*ml", "configs/*.y*ml", "data/example.jsonl")
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One environment: its name, what it is in one line, where it is from, and its folder."""
+    """One environment: its name, a one-line description, its origin, and its folder."""
 
     name: str
     about: str
@@ -31,7 +31,7 @@ class CatalogueEntry:
 
     @property
     def files(self) -> list[str]:
-        """Its configs and example tasks, as a config or a command line names them."""
+        """Its configs and example tasks, in the form used in configs and on the command line."""
         paths = sorted(path for pattern in _SHOWN for path in self.folder.glob(pattern))
         return [f"{RESOURCES}/{self.name}/{path.relative_to(self.folder).as_posix()}" for path in paths]
 
@@ -40,10 +40,10 @@ class CatalogueEntry:
 
 
 def catalogue(cwd: Path) -> list[CatalogueEntry]:
-    """Each environment once, by name, those of the working directory first."""
+    """All environments, one per name; the working directory comes before packages, and those before built-ins."""
     entries: dict[str, CatalogueEntry] = {}
-    own, built_in = _folders([cwd / RESOURCES], "this folder"), _folders(in_package(RESOURCES), "built in")
-    for entry in (*own, *_installed(), *built_in):
+    local, built_in = _folders([cwd / RESOURCES], "this folder"), _folders(in_package(RESOURCES), "built in")
+    for entry in (*local, *_installed(), *built_in):
         entries.setdefault(entry.name, entry)
     return list(entries.values())
 

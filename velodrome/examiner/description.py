@@ -29,7 +29,7 @@ async def describe_subject(subject: Subject) -> Json:
     environment = subject.make()
     try:
         exam = Exam(subject, environment, _ALL)
-        described = {
+        description = {
             "name": subject.name,
             "tools": [_tool(each) for each in await environment.tools()],
             "task_fields": _fields([row.task or {} for row in exam.tasks]),
@@ -41,26 +41,26 @@ async def describe_subject(subject: Subject) -> Json:
     finally:
         if subject.owned and hasattr(environment, "aclose"):
             await environment.aclose()
-    return described
+    return description
 
 
-def description_lines(described: Json) -> Iterator[str]:
-    """The same for a terminal."""
-    yield "tools:" if described["tools"] else "tools: none"
-    for tool in described["tools"]:
+def description_lines(description: Json) -> Iterator[str]:
+    """The description as lines of text."""
+    yield "tools:" if description["tools"] else "tools: none"
+    for tool in description["tools"]:
         yield f"  {tool['name']}({', '.join(tool['parameters'])}): {tool['about']}"
-    yield "fields of a task:" if described["task_fields"] else "fields of a task: no examples to see them in"
-    for name, kinds in described["task_fields"].items():
+    yield "fields of a task:" if description["task_fields"] else "fields of a task: no examples to see them in"
+    for name, kinds in description["task_fields"].items():
         yield f"  {name}: {kinds}"
-    yield "settings:" if described["settings"] else "settings: those of every environment"
-    for name, text in described["settings"]:
+    yield "settings:" if description["settings"] else "settings: those of every environment"
+    for name, text in description["settings"]:
         yield f"  {name}: {text}"
     kinds = {"reference": "reference answer", "wrong": "wrong answer", "cheat": "cheat"}
-    counts = [counted(described["answers"].get(kind, 0), noun) for kind, noun in kinds.items()]
-    yield f"{counted(described['tasks'], 'example task')} with {', '.join(counts)}"
-    if described["example"] is not None:
+    counts = [counted(description["answers"].get(kind, 0), noun) for kind, noun in kinds.items()]
+    yield f"{counted(description['tasks'], 'example task')} with {', '.join(counts)}"
+    if description["example"] is not None:
         yield "example:"
-        yield from (f"  {line}" for line in _example(described["example"]))
+        yield from (f"  {line}" for line in _example(description["example"]))
 
 
 def _tool(tool: Json) -> Json:
@@ -87,27 +87,27 @@ def _kind(schema: Any) -> str:
 
 
 def _fields(tasks: Sequence[Json]) -> dict[str, str]:
-    """Of each field beside the prompt: its kinds, and how many tasks have it if not all do."""
+    """The kinds of each field except the prompt, with the number of tasks that have it if not all do."""
     kinds: dict[str, Counter[str]] = {}
     for task in tasks:
         for name, value in task.items():
             if name != "responses_create_params":
                 kinds.setdefault(name, Counter())[_KINDS.get(type(value), "null")] += 1
-    described = {}
+    description = {}
     for name, counts in kinds.items():
         some = "" if counts.total() == len(tasks) else f" (in {counts.total()} of {len(tasks)} tasks)"
-        described[name] = " or ".join(counts) + some
-    return described
+        description[name] = " or ".join(counts) + some
+    return description
 
 
 def _settings(owner: type) -> Iterator[tuple[str, str]]:
-    """The settings that the class has beside those of every environment."""
+    """The settings of the class that other environments do not have."""
     if not issubclass(owner, Component):
         return
     base = TurnEnvironment if issubclass(owner, TurnEnvironment) else Environment
-    usual = {name for name, _, _ in setting_rows(settings_of(base))}
+    shared_names = {name for name, _, _ in setting_rows(settings_of(base))}
     for name, text, _ in setting_rows(settings_of(owner)):
-        if name not in usual:
+        if name not in shared_names:
             yield name, text
 
 

@@ -1,6 +1,6 @@
-"""One examination: an environment, its tasks, and the answers that are played to it.
+"""One examination: an environment, its tasks, and the answers to play.
 
-Each answer is played once alone; the rules read that, and compare it with what they play themselves.
+Each answer is played once alone; the rules check the result, and compare it with other plays.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _NOISE = "".join(map(chr, _CODES))
 
 
 class Exam:
-    """What the rules are given."""
+    """The input of the rules: the environment, its tasks and answers, and their plays."""
 
     def __init__(
         self,
         subject: Subject,
         environment: Any,
-        most_tasks: int,
+        max_tasks: int,
         sample: int = SAMPLE,
-        tell: Callable[[str], None] = lambda step: None,
+        on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        self.tell = tell
+        self.on_step = on_step
         self.subject = subject
         self.environment = environment
-        self.tasks = [row for row in subject.rows if row.task is not None][:most_tasks]
-        self.unanswered: dict[str, str] = {}  # by the id of a task: why the environment has no answers to it
+        self.tasks = [row for row in subject.rows if row.task is not None][:max_tasks]
+        self.unanswered: dict[str, str] = {}  # by task id: why the environment has no answers to the task
         self.cases = [case for row in self.tasks for case in self._cases(row.task or {}, row.task_id)]
         self.rollouts = 0
-        self._most = sample
+        self._sample_size = sample
         self._alone: list[PlayedAnswer] = []
         self._together: list[PlayedAnswer] = []
 
     async def alone(self) -> list[PlayedAnswer]:
-        """Each answer, one after the other, played when this is first needed."""
+        """Every answer, played one after the other on the first call."""
         if not self._alone:
             player = Player(self.environment)
             for number, case in enumerate(self.cases, 1):
-                self.tell(f"answer {number} of {len(self.cases)}")
+                self.on_step(f"answer {number} of {len(self.cases)}")
                 self._alone.append(await player.play(case))
             self.rollouts += len(self._alone)
         return self._alone
@@ -59,20 +59,20 @@ class Exam:
         return [play for play in await self.alone() if play.case.kind == kind]
 
     async def sample(self) -> list[PlayedAnswer]:
-        """Some of them, of every kind: half of them references."""
+        """A random sample of the plays; at most half of them are references."""
         plays = await self.alone()
         chance = random.Random(0)
         references = [play for play in plays if play.case.kind == "reference"]
         others = [play for play in plays if play.case.kind != "reference"]
-        chosen = chance.sample(references, min(self._most // 2, len(references)))
-        return chosen + chance.sample(others, min(self._most - len(chosen), len(others)))
+        sampled = chance.sample(references, min(self._sample_size // 2, len(references)))
+        return sampled + chance.sample(others, min(self._sample_size - len(sampled), len(others)))
 
     async def crowd(self) -> list[PlayedAnswer]:
-        """As many as are played at once: the sample, over and over."""
+        """The sample, repeated to `IN_FLIGHT` plays."""
         return list(islice(cycle(await self.sample()), IN_FLIGHT))
 
     async def together(self) -> list[PlayedAnswer]:
-        """The crowd, all at once, played when this is first needed."""
+        """The crowd, played concurrently on the first call."""
         if not self._together:
             self._together = await play_together(Player(self.environment), [play.case for play in await self.crowd()])
             self.rollouts += len(self._together)
@@ -104,7 +104,7 @@ class Exam:
 
 
 def garbage(task: Json, task_id: str) -> Json:
-    """What answers no task, the same for the same task. The long text is said once: a game may ask 256 times."""
+    """Answers that fit no task, seeded by its id. The long text comes only once, because a game may ask 256 times."""
     chance = random.Random(task_id)
     words = ["lorem", "answer", "therefore", "####", "boxed", "perhaps", "%s", "{}", "\\"]
     return {

@@ -48,13 +48,13 @@ RULES: dict[str, type[Rule]] = {
         ServedRule,
     )
 }
-MOST_TASKS = 24
-MOST_SHOWN = 5
+MAX_TASKS = 24
+MAX_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class CallCost:
-    """What one call takes, in milliseconds: the middle and the longest of those that were timed."""
+    """The time of one kind of call, in milliseconds: median and maximum."""
 
     name: str
     calls: int
@@ -72,7 +72,7 @@ class CallCost:
 
 @dataclass(frozen=True)
 class Examination:
-    """What an examination came to: `passed`, the result of each rule by name, and what calls cost."""
+    """The result of an examination: `passed`, the result of each rule by name, and the costs of calls."""
 
     name: str
     tasks: int
@@ -83,7 +83,7 @@ class Examination:
 
     @property
     def failed(self) -> list[str]:
-        """The rules that are broken; with `strict` also those that could not be checked."""
+        """The names of the failed rules; with `strict` also of those that could not be checked."""
         bad = ("failed", "not checked") if self.strict else ("failed",)
         return [name for name, result in self.rules.items() if result.status in bad]
 
@@ -125,21 +125,21 @@ class Examination:
         unchecked = f"; not checked: {', '.join(self.unchecked)}" if self.unchecked and not self.strict else ""
         yield f"{self.name}: {verdict}{unchecked} ({counted(self.tasks, 'task')}, {counted(self.rollouts, 'rollout')})"
         width = max(map(len, self.rules), default=0)
-        first: dict[str, str] = {}  # the rule that could not be checked, by its reason
+        first_rule: dict[str, str] = {}  # by the reason why a rule could not be checked
         for name, result in self.rules.items():
             note = f"{RULES[name].about} ({result.note})"
             if result.unchecked:
-                earlier = first.setdefault(result.unchecked, name)
+                earlier = first_rule.setdefault(result.unchecked, name)
                 note = f"not checked: {result.unchecked if earlier == name else f'as {earlier}'}"
             yield f"  {result.status:<11}  {name:<{width}}  {note}"
-            alike: dict[str, list[RuleFinding]] = defaultdict(list)
+            by_text: dict[str, list[RuleFinding]] = defaultdict(list)
             for finding in result.findings:
-                alike[finding.seen].append(finding)
-            for same in list(alike.values())[:MOST_SHOWN]:
-                more = f" (and {len(same) - 1} more like it)" if len(same) > 1 else ""
-                yield f"{'':<{width + 15}}  {' '.join(str(same[0]).split())}{more}"
-            if left := sum(map(len, list(alike.values())[MOST_SHOWN:])):
-                yield f"{'':<{width + 15}}  and {left} more"
+                by_text[finding.seen].append(finding)
+            for similar in list(by_text.values())[:MAX_SHOWN]:
+                suffix = f" (and {len(similar) - 1} more like it)" if len(similar) > 1 else ""
+                yield f"{'':<{width + 15}}  {' '.join(str(similar[0]).split())}{suffix}"
+            if hidden := sum(map(len, list(by_text.values())[MAX_SHOWN:])):
+                yield f"{'':<{width + 15}}  and {hidden} more"
         yield from (f"  {cost.line()}" for cost in self.costs)
 
 
@@ -147,21 +147,21 @@ async def examine_subject(
     subject: Subject,
     *,
     only: Sequence[str] | None = None,
-    most_tasks: int = MOST_TASKS,
+    max_tasks: int = MAX_TASKS,
     sample: int = SAMPLE,
     strict: bool = False,
-    tell: Callable[[str], None] = lambda step: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> Examination:
-    """Every rule, or `only` these, on one environment; `sample` answers are played again."""
-    known_rules(only or ())
+    """Check every rule, or `only` these, on one environment; `sample` answers are played again."""
+    check_rule_names(only or ())
     rules = [RULES[name]() for name in RULES if only is None or name in only]
     async with Scope():
         environment = subject.make()
         try:
-            exam = Exam(subject, environment, most_tasks, sample, tell)
+            exam = Exam(subject, environment, max_tasks, sample, on_step)
             results = {}
             for rule in rules:
-                tell(rule.name)
+                on_step(rule.name)
                 results[rule.name] = await rule.examine(exam)
             tools = [f"tool:{tool['name']}" for tool in await environment.tools()]
             costs = list(call_costs(await exam.alone(), {"verify", "tool:reset", "tool:step", *tools}))
@@ -171,7 +171,7 @@ async def examine_subject(
                 await environment.aclose()
 
 
-def known_rules(names: Iterable[str]) -> None:
+def check_rule_names(names: Iterable[str]) -> None:
     """Raise an `InputError` for a name that is not a rule."""
     problems = [f'no rule is called "{name}"{hint(name, RULES)}' for name in names if name not in RULES]
     if problems:
@@ -180,9 +180,9 @@ def known_rules(names: Iterable[str]) -> None:
 
 def call_costs(plays: Sequence[PlayedAnswer], names: Collection[str]) -> Iterator[CallCost]:
     """The costs of these calls."""
-    lengths: dict[str, list[float]] = defaultdict(list)
+    times_ms: dict[str, list[float]] = defaultdict(list)
     for play in plays:
         for span in play.times.walk():
-            lengths[span.name].append(span.seconds * 1e3)
-    for name in sorted(lengths.keys() & names, key=lambda name: (name != "verify", name)):
-        yield CallCost(name, len(lengths[name]), statistics.median(lengths[name]), max(lengths[name]))
+            times_ms[span.name].append(span.seconds * 1e3)
+    for name in sorted(times_ms.keys() & names, key=lambda name: (name != "verify", name)):
+        yield CallCost(name, len(times_ms[name]), statistics.median(times_ms[name]), max(times_ms[name]))

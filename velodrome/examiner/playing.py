@@ -1,6 +1,6 @@
-"""Play given answers against an environment: the real agent, with a model that says them.
+"""Play answers against an environment: the real agent, with a model that returns them.
 
-The model gives way before each of its answers, so rollouts that run at once really alternate, step by step.
+The model yields to the loop before each answer, so concurrent rollouts alternate step by step.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from velodrome.timing import spans
 
 Json = dict[str, Any]
 
-MOST_STEPS = 256
-LONGEST_S = 900.0
+MAX_STEPS = 256
+TIMEOUT_S = 900.0
 _TIMES = ("_s", "_ms", "_us", "_ns")
 _NOT_SCORE = ("responses_create_params", "response")
 
-_moves: ContextVar[Iterator[Json]] = ContextVar("velodrome_moves")
+_messages: ContextVar[Iterator[Json]] = ContextVar("velodrome_moves")
 
 
 @dataclass(frozen=True)
 class AnswerCase:
-    """An answer to play: to which task, of which kind (reference, wrong, garbage, cheat), and what it is called."""
+    """An answer to play: its task, its kind (reference, wrong, garbage, cheat), and its name."""
 
     task: Json
     task_id: str
@@ -48,7 +48,7 @@ class AnswerCase:
 
 @dataclass(frozen=True)
 class PlayedAnswer:
-    """What became of an answer: the fields of its score, or the error; and where its time went."""
+    """The result of playing an answer: the fields of its score, or the error; and its timing."""
 
     case: AnswerCase
     score: Json
@@ -61,14 +61,14 @@ class PlayedAnswer:
 
     @property
     def outcome(self) -> Json:
-        """What has to be the same whenever this answer is given: fields that are times are left out."""
+        """The part of the result that must not change when the answer is repeated: the score without times."""
         if self.error is not None:
             return {"failed": self.error.boundary}
         return {name: value for name, value in self.score.items() if not name.endswith(_TIMES)}
 
     @property
     def failure(self) -> str:
-        """The error in one line; empty without one."""
+        """The error in one line; empty if there is none."""
         if self.error is None:
             return ""
         place = f" ({self.error.place})" if self.error.place else ""
@@ -76,18 +76,18 @@ class PlayedAnswer:
 
 
 class Player:
-    """A model and its agent."""
+    """An agent in the environment, and the model it uses."""
 
     name = "examiner"
 
     def __init__(self, environment: Any) -> None:
-        settings: Json = {"model": self, "environment": environment, "max_steps": MOST_STEPS, "timeout_s": LONGEST_S}
+        settings: Json = {"model": self, "environment": environment, "max_steps": MAX_STEPS, "timeout_s": TIMEOUT_S}
         self._agent = SimpleAgent(**settings)
 
     async def play(self, case: AnswerCase) -> PlayedAnswer:
-        """One rollout of the case's task in which the model gives the case's answer."""
-        _moves.set(moves(case.answer, case.label))
-        task = orjson.loads(orjson.dumps(case.task))  # of its own: what the environment writes into it stays there
+        """Run one rollout of the case's task with the case's answer."""
+        _messages.set(answer_messages(case.answer, case.label))
+        task = orjson.loads(orjson.dumps(case.task))  # a copy, because the environment may change it
         score: Json = {}
         error = None
         with spans.root("play", time.perf_counter) as times:
@@ -103,9 +103,9 @@ class Player:
         return PlayedAnswer(case, score, error, times)
 
     async def respond(self, request: Json) -> Json:
-        """The next move of the answer that is being played."""
+        """The next message of the current answer."""
         await asyncio.sleep(0)
-        message = next(_moves.get())
+        message = next(_messages.get())
         result = last_tool_result(request)
         if result and message["content"]:
             message = {**message, "content": message["content"].replace("{tool_result}", result)}
@@ -116,23 +116,23 @@ class Player:
 
 
 async def play_together(player: Player, cases: Sequence[AnswerCase]) -> list[PlayedAnswer]:
-    """All cases at once."""
+    """Play all cases concurrently."""
     return list(await asyncio.gather(*(player.play(case) for case in cases)))
 
 
-def moves(answer: Any, where: str = "answer") -> Iterator[Json]:
-    """The messages of an answer, one per model call. The last text is repeated for as long as it is asked for."""
+def answer_messages(answer: Any, where: str = "answer") -> Iterator[Json]:
+    """The messages of an answer, one per model call. The last text is repeated for any further calls."""
     entries = answer if isinstance(answer, list) else [answer]
-    last = ""
-    for number, entry in enumerate(entries):
-        message = _message(entry, number, where)
-        last = message["content"] if "tool_calls" not in message else ""
+    last_text = ""
+    for step, entry in enumerate(entries):
+        message = _message(entry, step, where)
+        last_text = message["content"] if "tool_calls" not in message else ""
         yield message
     while True:
-        yield {"role": "assistant", "content": last}
+        yield {"role": "assistant", "content": last_text}
 
 
-def _message(entry: Any, number: int, where: str) -> Json:
+def _message(entry: Any, step: int, where: str) -> Json:
     if isinstance(entry, str):
         return {"role": "assistant", "content": entry}
     calls = entry.get("tool_calls") if isinstance(entry, Mapping) else None
@@ -141,8 +141,8 @@ def _message(entry: Any, number: int, where: str) -> Json:
             f'{where}: an answer is a text, or a list of texts and of {{"tool_calls": [{{"name", "arguments"}}],'
             f' "text"}}, not {entry!r:.80}'
         )
-    made = [_call(call, f"call_{number}_{place}") for place, call in enumerate(calls)]
-    return {"role": "assistant", "content": entry.get("text") or None, "tool_calls": made}
+    tool_calls = [_call(call, f"call_{step}_{place}") for place, call in enumerate(calls)]
+    return {"role": "assistant", "content": entry.get("text") or None, "tool_calls": tool_calls}
 
 
 def _call(call: Mapping[str, Any], call_id: str) -> Json:

@@ -2,8 +2,8 @@
 
 Rewards: a reference earns 1.0, a wrong answer and garbage less, a cheat nothing. Data: every example task can be run,
 has an id and does not give its answer away. Repetition: the same answer has the same score, whenever and wherever it is
-given. Sessions: each rollout has its own, and none is left over, nor a file, a thread or a child process. Pools fill at
-first, so growth is counted from a second round on.
+given. Sessions: each rollout has its own, and no session, file, thread or child process remains. Pools fill in the
+first round, so growth is counted from the second.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Json = dict[str, Any]
 
 TIMES = 2
 _FEW = 4
-_SLACK = IN_FLIGHT // 4  # of pools that fill slowly, per kind
-_LOOKS, _LOOK_S = 40, 0.05
-_TELLING = 8  # characters; a shorter answer may well be a word of the question
+_SLACK = IN_FLIGHT // 4  # for pools that fill slowly, per kind
+_ATTEMPTS, _RETRY_S = 40, 0.05
+_MIN_LEAK_CHARS = 8  # characters; a shorter answer may be a word of the question
 
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """One thing that is not as it should be: of which task, with which answer, and what was seen."""
+    """A broken rule: the task, the answer, and the problem seen."""
 
     task: str
     answer: str
@@ -55,7 +55,7 @@ class RuleFinding:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What a rule found. `unchecked` says why it had nothing to work with; `note` how much it looked at."""
+    """The result of a rule. `unchecked` is the reason if it could not be checked; `note` is how much was checked."""
 
     findings: Sequence[RuleFinding] = ()
     note: str = ""
@@ -71,7 +71,7 @@ class RuleResult:
 
 
 class Rule:
-    """One rule: its name, a line on what it checks, and the check itself."""
+    """One rule: its name, a one-line description, and the check."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -84,29 +84,29 @@ def about_play(play: PlayedAnswer, seen: str) -> RuleFinding:
     return RuleFinding(play.case.task_id, play.case.label, seen)
 
 
-def differences(plays: Iterable[PlayedAnswer], others: Iterable[PlayedAnswer], how: str) -> list[RuleFinding]:
-    """A finding for each answer that was not scored as the first time.
+def differences(plays: Iterable[PlayedAnswer], replays: Iterable[PlayedAnswer], how: str) -> list[RuleFinding]:
+    """A finding for each answer with another score than the first time.
 
-    Of a cheat only the reward has to be the same: it may leave something behind that races with what comes after it.
+    For a cheat only the reward must be the same: the effects of one cheat may race with the next rollout.
     """
     return [
-        about_play(other, f"{how}: {_shown(play, other)}")
-        for play, other in zip(plays, others, strict=True)
-        if (play.reward != other.reward if play.case.kind == "cheat" else play.outcome != other.outcome)
+        about_play(replay, f"{how}: {_changes(play, replay)}")
+        for play, replay in zip(plays, replays, strict=True)
+        if (play.reward != replay.reward if play.case.kind == "cheat" else play.outcome != replay.outcome)
     ]
 
 
 def nothing_to_compare(plays: Sequence[PlayedAnswer]) -> str:
-    """Why there is no score to compare with another; empty if there is one."""
+    """The reason why there are no scores to compare; empty if there are."""
     if not plays:
         return "there are no tasks"
     return "" if any(play.error is None for play in plays) else f"no answer has a score: {plays[0].failure}"
 
 
-def _shown(play: PlayedAnswer, other: PlayedAnswer) -> str:
-    if play.error is not None or other.error is not None:
-        return f"{play.failure or f'reward {play.reward}'} before, then {other.failure or f'reward {other.reward}'}"
-    before, after = play.outcome, other.outcome
+def _changes(play: PlayedAnswer, replay: PlayedAnswer) -> str:
+    if play.error is not None or replay.error is not None:
+        return f"{play.failure or f'reward {play.reward}'} before, then {replay.failure or f'reward {replay.reward}'}"
+    before, after = play.outcome, replay.outcome
     names = [name for name in sorted({*before, *after}) if before.get(name, ...) != after.get(name, ...)]
     return "; ".join(
         f'"{name}" was {before.get(name, "not there")!r:.60} alone, now {after.get(name, "not there")!r:.60}'
@@ -115,7 +115,7 @@ def _shown(play: PlayedAnswer, other: PlayedAnswer) -> str:
 
 
 class DataRule(Rule):
-    """The example tasks, all of them; those that were played, also by what became of them."""
+    """Every example task is valid; a task that was played was also accepted by the environment."""
 
     name = "data"
     about = "every example task has an id of its own and a prompt, and is accepted"
@@ -125,18 +125,18 @@ class DataRule(Rule):
         if not rows:
             return RuleResult([RuleFinding("", "", exam.subject.no_tasks)], "0 tasks")
         findings = [RuleFinding(row.task_id, "", row.problem) for row in rows if row.problem]
-        findings += _names(exam)
+        findings += _id_findings(exam)
         refused = [play for play in await exam.alone() if isinstance(play.error, TaskError)]
         by_task = {play.case.task_id: play.failure for play in reversed(refused)}
         findings += [RuleFinding(task_id, "", failure) for task_id, failure in by_task.items()]
         findings += [
             RuleFinding(task_id, "", why) for task_id, why in exam.unanswered.items() if task_id not in by_task
         ]
-        findings += _given_away(exam)
+        findings += _leaked_answers(exam)
         return RuleResult(findings, f"{len(rows)} tasks")
 
 
-def _names(exam: Exam) -> Iterator[RuleFinding]:
+def _id_findings(exam: Exam) -> Iterator[RuleFinding]:
     tasks = [row for row in exam.subject.rows if row.task is not None]
     for name, count in Counter(row.task_id for row in tasks).items():
         if count > 1:
@@ -146,15 +146,15 @@ def _names(exam: Exam) -> Iterator[RuleFinding]:
         yield RuleFinding(without[0].task_id, "", f'no "id"; {len(without)} tasks have none', is_warning=True)
 
 
-def _given_away(exam: Exam) -> Iterator[RuleFinding]:
+def _leaked_answers(exam: Exam) -> Iterator[RuleFinding]:
     for case in exam.cases:
         text = case.answer.strip() if case.kind == "reference" and isinstance(case.answer, str) else ""
-        if len(text) >= _TELLING and text in prompt_text(case.task["responses_create_params"]):
+        if len(text) >= _MIN_LEAK_CHARS and text in prompt_text(case.task["responses_create_params"]):
             yield RuleFinding(case.task_id, case.label, "the prompt holds this answer, word for word", is_warning=True)
 
 
 class References(Rule):
-    """What the environment says is right."""
+    """The environment's reference answers."""
 
     name = "references"
     about = "reference answers earn exactly 1.0"
@@ -170,48 +170,48 @@ class References(Rule):
 
 
 class WrongAnswers(Rule):
-    """What the environment says is wrong."""
+    """The environment's wrong answers."""
 
     name = "wrong-answers"
     about = "wrong answers earn less than 1.0"
 
     async def examine(self, exam: Exam) -> RuleResult:
-        return _below(await exam.of_kind("wrong"), _missing(exam, "wrong_answers"))
+        return _below_one(await exam.of_kind("wrong"), _missing(exam, "wrong_answers"))
 
 
 class Garbage(Rule):
-    """What is wrong everywhere."""
+    """Answers that are wrong in any environment."""
 
     name = "garbage"
     about = "empty, random, endless and broken answers are scored, and earn less than 1.0"
 
     async def examine(self, exam: Exam) -> RuleResult:
         plays = await exam.of_kind("garbage")
-        return _below([play for play in plays if not isinstance(play.error, TaskError)], "there are no tasks")
+        return _below_one([play for play in plays if not isinstance(play.error, TaskError)], "there are no tasks")
 
 
 class Cheats(Rule):
-    """Attempts at the reward without the work."""
+    """Attempts to get the reward without doing the task."""
 
     name = "cheats"
     about = "cheats earn nothing"
 
     async def examine(self, exam: Exam) -> RuleResult:
         plays = await exam.of_kind("cheat")
-        paid = [play for play in plays if play.reward is None or play.reward > 0]
+        rewarded = [play for play in plays if play.reward is None or play.reward > 0]
         unchecked = "" if plays else _missing(exam, "cheats")
-        return RuleResult([_unexpected(play, "above 0") for play in paid], f"{len(plays)} answers", unchecked)
+        return RuleResult([_unexpected(play, "above 0") for play in rewarded], f"{len(plays)} answers", unchecked)
 
 
 def _missing(exam: Exam, hook: str) -> str:
-    """Why there are no answers of this kind."""
+    """The reason why there are no answers of this kind."""
     if not exam.tasks:
         return "there are no tasks"
     has = getattr(type(exam.environment), hook, None) not in (None, getattr(Environment, hook))
     return f"{hook} has none to these tasks" if has else f"the environment has no {hook}"
 
 
-def _below(plays: list[PlayedAnswer], without: str) -> RuleResult:
+def _below_one(plays: list[PlayedAnswer], without: str) -> RuleResult:
     bad = [play for play in plays if play.reward is None or play.reward >= 1.0]
     unchecked = "" if plays else without
     return RuleResult([_unexpected(play, "not less than 1.0") for play in bad], f"{len(plays)} answers", unchecked)
@@ -222,7 +222,7 @@ def _unexpected(play: PlayedAnswer, why: str) -> RuleFinding:
 
 
 class Deterministic(Rule):
-    """The same again, at once."""
+    """Each answer again, immediately."""
 
     name = "deterministic"
     about = "the same answer has the same score every time"
@@ -232,14 +232,14 @@ class Deterministic(Rule):
         findings: list[RuleFinding] = []
         sample = await exam.sample()
         for _ in range(TIMES):
-            again = [await player.play(play.case) for play in sample]
-            findings += differences(sample, again, "scored again")
-            exam.rollouts += len(again)
+            replays = [await player.play(play.case) for play in sample]
+            findings += differences(sample, replays, "scored again")
+            exam.rollouts += len(replays)
         return RuleResult(findings, f"{len(sample)} answers, {TIMES + 1} times each", nothing_to_compare(sample))
 
 
 class OrderAndLoad(Rule):
-    """The same in another order, and with many others in flight."""
+    """Each answer in reverse order, and with many others in flight."""
 
     name = "order-and-load"
     about = f"scores depend neither on what was scored before nor on {IN_FLIGHT} rollouts in flight"
@@ -247,17 +247,17 @@ class OrderAndLoad(Rule):
     async def examine(self, exam: Exam) -> RuleResult:
         player = Player(exam.environment)
         backwards = list(reversed(await exam.sample()))
-        again = [await player.play(play.case) for play in backwards]
+        replays = [await player.play(play.case) for play in backwards]
         crowd = await exam.crowd()
         together = await exam.together()
-        findings = differences(backwards, again, "in reverse order")
+        findings = differences(backwards, replays, "in reverse order")
         findings += differences(crowd, together, f"with {IN_FLIGHT} in flight")
-        exam.rollouts += len(again)
-        return RuleResult(findings, f"{len(again)} in reverse, {len(together)} at once", nothing_to_compare(crowd))
+        exam.rollouts += len(replays)
+        return RuleResult(findings, f"{len(replays)} in reverse, {len(together)} at once", nothing_to_compare(crowd))
 
 
 class SessionsRule(Rule):
-    """Many rollouts of different tasks at once, and what remains of them."""
+    """Many concurrent rollouts of different tasks, and the resources that remain after them."""
 
     name = "sessions"
     about = f"sessions neither mix nor leak with {IN_FLIGHT} rollouts in flight"
@@ -274,23 +274,25 @@ class SessionsRule(Rule):
         before = _counts(environment)
         findings += differences(crowd, await play_together(player, [play.case for play in crowd]), "interleaved again")
         findings += await self._growth(environment, before)
-        findings += [finding for row in exam.tasks[:_FEW] for finding in await _opened_and_closed(environment, row)]
+        findings += [finding for row in exam.tasks[:_FEW] for finding in await _close_twice(environment, row)]
         exam.rollouts += len(crowd)
         return RuleResult(findings, f"{2 * len(crowd)} rollouts, {IN_FLIGHT} at once")
 
     async def _growth(self, environment: Any, before: Counter[str]) -> list[RuleFinding]:
-        """What there is more of than before, once it had a moment to end."""
-        for look in range(_LOOKS):
-            grown = _counts(environment) - before
-            grown = Counter({name: count for name, count in grown.items() if count > _allowed(name)})
-            if not grown:
+        """The resources that are more than before, after some time to be freed."""
+        for attempt in range(_ATTEMPTS):
+            growth = _counts(environment) - before
+            growth = Counter({name: count for name, count in growth.items() if count > _allowed(name)})
+            if not growth:
                 return []
-            await asyncio.sleep(_LOOK_S if look else 0)
-        return [RuleFinding("", "", f"{count} more {name} after {IN_FLIGHT} rollouts") for name, count in grown.items()]
+            await asyncio.sleep(_RETRY_S if attempt else 0)
+        return [
+            RuleFinding("", "", f"{count} more {name} after {IN_FLIGHT} rollouts") for name, count in growth.items()
+        ]
 
 
-async def _opened_and_closed(environment: Any, row: TaskRow) -> list[RuleFinding]:
-    """A finding if a session cannot be opened and closed twice. The agent ignores a failure to close."""
+async def _close_twice(environment: Any, row: TaskRow) -> list[RuleFinding]:
+    """Open a session and close it twice; returns a finding if that fails. The agent ignores a failure to close."""
     try:
         session = await environment.open(row.task)
         await environment.close(session)
@@ -324,7 +326,7 @@ def _entries(folder: str) -> int:
 
 
 def children() -> set[int]:
-    """The ids of this process's children, where the system says."""
+    """The ids of this process's children, if the system provides them."""
     pids: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         try:
@@ -335,7 +337,7 @@ def children() -> set[int]:
 
 
 class ServedRule(Rule):
-    """The same over HTTP."""
+    """Each answer again, over HTTP."""
 
     name = "served"
     about = "served over HTTP, answers have the scores that they have embedded"
@@ -344,6 +346,6 @@ class ServedRule(Rule):
         sample = await exam.sample()
         async with served(exam.environment, name=exam.subject.name) as url:
             player = Player(HttpResources(url))
-            again = [await player.play(play.case) for play in sample]
-        exam.rollouts += len(again)
-        return RuleResult(differences(sample, again, "served"), f"{len(again)} answers", nothing_to_compare(sample))
+            replays = [await player.play(play.case) for play in sample]
+        exam.rollouts += len(replays)
+        return RuleResult(differences(sample, replays, "served"), f"{len(replays)} answers", nothing_to_compare(sample))

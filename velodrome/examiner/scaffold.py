@@ -1,6 +1,6 @@
-"""The files of a new environment: a small one that works, to be changed step by step.
+"""The files of a new environment: a small working one, to change step by step.
 
-`$name` and `$Class` are filled in.
+`$name` and `$Class` are placeholders.
 """
 
 from __future__ import annotations

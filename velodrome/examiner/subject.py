@@ -1,4 +1,4 @@
-"""What is examined: a way to make the environment, and its example tasks."""
+"""The subject of an examination: a function that creates the environment, and its example tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class Subject:
-    """An environment to examine. `make` gives a live one, which the examination closes if it is `owned`."""
+    """An environment to examine. `make` creates or returns it; the examination closes it if it is `owned`."""
 
     name: str
     make: Callable[[], Any]
@@ -51,10 +51,10 @@ def named_subject(name: str, overrides: Sequence[Word] = (), tasks: Any = None) 
     """The environment of a folder, a file, an implementation or, with a config, an instance."""
     if overrides:
         return _configured(name, overrides, tasks)
-    path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    path, _, class_name = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if path.endswith(".py"):
-        made = _class_in_file(Path(path), wanted)
-        return class_subject(made, tasks, folder=Path(path).parent)
+        owner = _class_in_file(Path(path), class_name)
+        return class_subject(owner, tasks, folder=Path(path).parent)
     folder = Path(name)
     if (folder / "app.py").is_file():
         return class_subject(_class_in_file(folder / "app.py"), tasks, folder=folder, name=folder.resolve().name)
@@ -69,7 +69,7 @@ def named_subject(name: str, overrides: Sequence[Word] = (), tasks: Any = None) 
 
 
 def class_subject(owner: type, tasks: Any = None, *, folder: Path | None = None, name: str = "") -> Subject:
-    """A class, made with its own `example_settings`."""
+    """A class, created with its `example_settings`."""
     settings = getattr(owner, "example_settings", dict)
 
     def make() -> Any:
@@ -81,16 +81,16 @@ def class_subject(owner: type, tasks: Any = None, *, folder: Path | None = None,
 
 
 def live_subject(environment: Any, tasks: Any = None) -> Subject:
-    """An environment that is the caller's."""
+    """An environment that the caller has created and will close."""
     rows, missing = _rows(tasks, _folder_of(type(environment)))
     return Subject(type(environment).__name__, lambda: environment, rows, missing, owned=False)
 
 
 def _configured(name: str, overrides: Sequence[Word], tasks: Any) -> Subject:
     config = load(overrides, scoring=True)
-    there = [each.name for each in config.instances.values() if each.kind == RESOURCES]
-    if name not in there:
-        raise InputError(unknown("environment", name, there))
+    names = [each.name for each in config.instances.values() if each.kind == RESOURCES]
+    if name not in names:
+        raise InputError(unknown("environment", name, names))
     files = [
         str(data.get("jsonl_fpath"))
         for each in config.instances.values()
@@ -105,19 +105,19 @@ def _configured(name: str, overrides: Sequence[Word], tasks: Any) -> Subject:
     return Subject(name, lambda: Components(config).connect(name), rows, missing)
 
 
-def _class_in_file(path: Path, wanted: str = "") -> type:
+def _class_in_file(path: Path, class_name: str = "") -> type:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     home = path.resolve().parent
     root = home.parent.parent if home.parent.name == RESOURCES else home
     module = load_file(path.resolve(), f"velodrome_component_{RESOURCES}_{home.name}_{path.stem}", root)
-    if not wanted:
+    if not class_name:
         return only_component(module, RESOURCES)
-    made = getattr(module, wanted, None)
-    if not inspect.isclass(made):
+    owner = getattr(module, class_name, None)
+    if not inspect.isclass(owner):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
-        raise InputError(f"{path}: " + unknown("class", wanted, names))
-    return made
+        raise InputError(f"{path}: " + unknown("class", class_name, names))
+    return owner
 
 
 def _folder_of(owner: type) -> Path | None:
@@ -126,40 +126,40 @@ def _folder_of(owner: type) -> Path | None:
 
 
 def _rows(tasks: Any, folder: Path | None) -> tuple[list[TaskRow], str]:
-    """The tasks that are given, else the examples beside the environment; and what to say if there are none."""
+    """The caller's tasks, or else the examples in the environment's folder; and the message if there are none."""
     if tasks is not None and not isinstance(tasks, str | Path):
-        return [_given(number, task) for number, task in enumerate(_listed(tasks))], "no tasks were given"
+        return [_task_row(number, task) for number, task in enumerate(_check_list(tasks))], "no tasks were given"
     if tasks is not None:
-        return _read(find_input(Path(tasks))), f"{tasks}: no tasks in it"
+        return _read_rows(find_input(Path(tasks))), f"{tasks}: no tasks in it"
     path = None if folder is None else folder / EXAMPLES
     if path is None or not path.is_file():
         return [], f"there are no tasks: {EXAMPLES} is not there, and none were given (--tasks)"
-    return _read(path), f"{path}: no tasks in it"
+    return _read_rows(path), f"{path}: no tasks in it"
 
 
-def _listed(tasks: Any) -> Iterable[Any]:
+def _check_list(tasks: Any) -> Iterable[Any]:
     if isinstance(tasks, Iterable) and not isinstance(tasks, dict | bytes):
         return tasks
     raise InputError(f"tasks: expected a path or a list of tasks, not {tasks!r:.80}")
 
 
-def _given(number: int, task: Any) -> TaskRow:
+def _task_row(index: int, task: Any) -> TaskRow:
     row = {"responses_create_params": {"input": task}} if isinstance(task, str) else task
     try:
         check_task(row)
         return TaskRow(task_id(row), orjson.loads(orjson.dumps(row)))
     except (ValueError, TypeError) as error:
-        return TaskRow(_name_of(row) or f"number {number + 1}", None, str(error))
+        return TaskRow(_name_of(row) or f"number {index + 1}", None, str(error))
 
 
-def _read(path: Path) -> list[TaskRow]:
+def _read_rows(path: Path) -> list[TaskRow]:
     rows = []
-    for number, line in read_lines(path):
+    for line_number, line in read_lines(path):
         try:
             row = parse_task(bytes(line))
             rows.append(TaskRow(task_id(row), row))
         except ValueError as error:
-            rows.append(TaskRow(f"{path.name}:{number}", None, str(error)))
+            rows.append(TaskRow(f"{path.name}:{line_number}", None, str(error)))
     return rows
 
 

@@ -1,6 +1,6 @@
-"""The rule on tools: to any arguments a tool answers with a text that is not too long.
+"""The rule on tools: a tool answers any arguments with a text of limited length.
 
-The arguments are made from the tool's JSON schema, then spoilt: of other types, huge, nested, odd, missing, too many.
+The arguments come from the tool's JSON schema and are then corrupted: other types, huge, nested, odd, missing, extra.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from velodrome.examiner.rules import Rule, RuleFinding, RuleResult
 
 Json = dict[str, Any]
 
-CALLS = 48  # of each tool
+CALLS = 48  # per tool
 PER_SESSION = 12
-_NOTICE = 200  # bytes that say what was cut
+_NOTICE = 200  # bytes of the note about the cut
 _DEEP = 60
 
 ODD_TEXTS = (
@@ -41,7 +41,7 @@ ODD_THINGS: tuple[Any, ...] = (None, True, False, [], {}, [None], {"": None}, [[
 
 
 class ToolsRule(Rule):
-    """Calls of every tool, in sessions of the example tasks."""
+    """Calls every tool in sessions of the example tasks."""
 
     name = "tools"
     about = "tools answer any arguments with text, within limits, and never fail"
@@ -66,18 +66,18 @@ class ToolsRule(Rule):
                 return [*findings, RuleFinding(row.task_id, "", f"no session: {describe(error)[:300]}")]
             try:
                 for number in range(start, start + PER_SESSION):
-                    arguments = fuzzed(tool.get("parameters") or {}, chance, number)
-                    seen = await _complaint(exam.environment, session, str(tool["name"]), arguments)
-                    if seen:
-                        findings.append(RuleFinding(row.task_id, f"{tool['name']}({arguments!r:.120})", seen))
+                    arguments = fuzz_arguments(tool.get("parameters") or {}, chance, number)
+                    problem = await _call_problem(exam.environment, session, str(tool["name"]), arguments)
+                    if problem:
+                        findings.append(RuleFinding(row.task_id, f"{tool['name']}({arguments!r:.120})", problem))
             finally:
                 with suppress(RolloutError):  # the rule on sessions reports it
                     await exam.environment.close(session)
         return findings
 
 
-async def _complaint(environment: Any, session: str, name: str, arguments: Any) -> str:
-    """What is wrong with the answer to a call; empty if nothing is."""
+async def _call_problem(environment: Any, session: str, name: str, arguments: Any) -> str:
+    """Call a tool; returns the problem with its answer, or an empty text."""
     try:
         text = await environment.call(session, name, arguments)
     except RolloutError as error:
@@ -92,8 +92,8 @@ async def _complaint(environment: Any, session: str, name: str, arguments: Any) 
     return ""
 
 
-def fuzzed(schema: Json, chance: random.Random, number: int) -> Any:
-    """The arguments of the call of this number: some as the schema wants them, most of them spoilt."""
+def fuzz_arguments(schema: Json, chance: random.Random, number: int) -> Any:
+    """The arguments of call `number`: one in six is valid, the others are corrupted."""
     arguments = _valid(schema, schema, chance)
     names = sorted(arguments) or ["x"]
     match number % 6:
@@ -102,8 +102,8 @@ def fuzzed(schema: Json, chance: random.Random, number: int) -> Any:
         case 1:
             return {name: chance.choice(ODD_TEXTS) for name in arguments}
         case 2:
-            gone = chance.choice(names)
-            return {name: value for name, value in arguments.items() if name != gone}
+            removed = chance.choice(names)
+            return {name: value for name, value in arguments.items() if name != removed}
         case 3:
             return {**arguments, chance.choice(("session", "self", "x", "", "__class__")): chance.choice(ODD_THINGS)}
         case 4:
@@ -118,33 +118,33 @@ def _deep() -> Any:
     return value
 
 
-def _valid(schema: Any, whole: Json, chance: random.Random, depth: int = 0) -> Any:
-    """A value as a JSON schema describes it, as far as this reads schemas."""
+def _valid(schema: Any, root: Json, chance: random.Random, depth: int = 0) -> Any:
+    """A value that fits a JSON schema; only part of the schema language is supported."""
     if not isinstance(schema, dict) or depth > 8:
         return None
     if "$ref" in schema:
-        target: Any = whole
+        target: Any = root
         for part in str(schema["$ref"]).removeprefix("#/").split("/"):
             target = target.get(part, {}) if isinstance(target, dict) else {}
-        return _valid(target, whole, chance, depth + 1)
+        return _valid(target, root, chance, depth + 1)
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
         return chance.choice(schema["enum"])
     for name in ("anyOf", "oneOf", "allOf"):
         if schema.get(name):
-            return _valid(chance.choice(schema[name]), whole, chance, depth + 1)
+            return _valid(chance.choice(schema[name]), root, chance, depth + 1)
     kind = schema.get("type")
     kind = chance.choice(kind) if isinstance(kind, list) and kind else kind
     if kind == "object" or "properties" in schema:
         required = schema.get("required", ())
         return {
-            name: _valid(each, whole, chance, depth + 1)
+            name: _valid(each, root, chance, depth + 1)
             for name, each in schema.get("properties", {}).items()
             if name in required or chance.random() < 0.7
         }
     if kind == "array":
-        return [_valid(schema.get("items"), whole, chance, depth + 1) for _ in range(chance.randrange(4))]
+        return [_valid(schema.get("items"), root, chance, depth + 1) for _ in range(chance.randrange(4))]
     low, high = schema.get("minimum", -100), schema.get("maximum", 100)
     number = chance.uniform(float(low), float(high)) if kind in ("integer", "number") else 0.0
     plain = {"integer": round(number), "number": number, "boolean": chance.random() < 0.5, "null": None}

@@ -1,6 +1,6 @@
 """Blackjack by turns: one hand against a dealer, from a deck that the task's seed shuffles.
 
-All of it takes microseconds and runs on the loop.
+Every call takes microseconds and runs on the loop.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Blackjack(TurnEnvironment):
         """Two cards each; one of the dealer's is hidden."""
         deck = shuffled(need(task, "seed", int, "a whole number"))
         session.update(deck=deck, hand=[deck.pop(), deck.pop()], dealer=[deck.pop(), deck.pop()])
-        return f"{_RULES}\n{_seen(session)}"
+        return f"{_RULES}\n{_state_text(session)}"
 
     async def step(self, action: str, session: Json) -> tuple[str, float, bool, bool, Json]:
-        """One card, or the dealer's turn and the end."""
+        """Deal one card, or play the dealer's turn and end the game."""
         move = action.strip().strip(".!*\"'`").casefold() if len(action) <= 100 else ""
         if move not in MOVES:
             raise ValueError("answer with hit or stand and nothing else")
@@ -39,27 +39,29 @@ class Blackjack(TurnEnvironment):
         if move == "hit":
             hand.append(session["deck"].pop())
             if points(hand) <= 21:
-                return _seen(session), 0.0, False, False, {"points": points(hand)}
-            return self._end(session, "You have more than 21.", 0.0)
+                return _state_text(session), 0.0, False, False, {"points": points(hand)}
+            return self._final_turn(session, "You have more than 21.", 0.0)
         while points(dealer) < 17:
             dealer.append(session["deck"].pop())
-        mine, theirs = points(hand), points(dealer)
-        if theirs > 21 or mine > theirs:
-            return self._end(session, "You win.", 1.0)
-        return self._end(session, "A tie.", 0.5) if mine == theirs else self._end(session, "The dealer wins.", 0.0)
+        player_points, dealer_points = points(hand), points(dealer)
+        if dealer_points > 21 or player_points > dealer_points:
+            return self._final_turn(session, "You win.", 1.0)
+        if dealer_points == player_points:
+            return self._final_turn(session, "A tie.", 0.5)
+        return self._final_turn(session, "The dealer wins.", 0.0)
 
-    def _end(self, session: Json, text: str, reward: float) -> tuple[str, float, bool, bool, Json]:
+    def _final_turn(self, session: Json, text: str, reward: float) -> tuple[str, float, bool, bool, Json]:
         hand, dealer = session["hand"], session["dealer"]
-        shown = f"Your hand: {_shown(hand)}. The dealer's: {_shown(dealer)}."
-        return f"{text} {shown}", reward, True, False, {"points": points(hand), "dealer_points": points(dealer)}
+        hands = f"Your hand: {_hand_text(hand)}. The dealer's: {_hand_text(dealer)}."
+        return f"{text} {hands}", reward, True, False, {"points": points(hand), "dealer_points": points(dealer)}
 
     def reference_answer(self, task: Json) -> list[str] | None:
-        """The fewest cards that win; None if no number of cards does."""
+        """The moves that win with the fewest cards; None if no moves win."""
         wins = [moves for moves, reward in outcomes(task["seed"]) if reward == 1.0]
         return wins[0] if wins else None
 
     def wrong_answers(self, task: Json) -> Json:
-        """Every number of cards that does not win."""
+        """The moves for every number of cards that does not win."""
         return {", ".join(moves): moves for moves, reward in outcomes(task["seed"]) if reward < 1.0}
 
     def cheats(self, task: Json) -> Json:
@@ -78,38 +80,41 @@ class Blackjack(TurnEnvironment):
 
 
 def shuffled(seed: int) -> list[str]:
-    """The deck of a seed, of which the last card is dealt first."""
+    """The shuffled deck of a seed; the last card is dealt first."""
     deck = [rank for rank in RANKS for _ in range(4)]
     Random(seed).shuffle(deck)
     return deck
 
 
 def points(cards: list[str]) -> int:
-    """The best value of a hand: an ace is 11 where that is not too much."""
+    """The best value of a hand: an ace is 11 if the total stays within 21."""
     total = sum(min(RANKS.index(card) + 1, 10) for card in cards)
     return total + 10 if "A" in cards and total <= 11 else total
 
 
 def outcomes(seed: int) -> list[tuple[list[str], float]]:
-    """What each number of cards earns: a stand after 0, 1, 2, … cards, and the card that is too much."""
+    """The moves and reward for each number of cards: stand after 0, 1, 2, … cards, and the card that exceeds 21."""
     deck = shuffled(seed)
     hand, dealer = [deck.pop(), deck.pop()], [deck.pop(), deck.pop()]
     results: list[tuple[list[str], float]] = []
     while points(hand) <= 21:
-        rest, theirs = list(deck), list(dealer)
-        while points(theirs) < 17:
-            theirs.append(rest.pop())
-        mine, other = points(hand), points(theirs)
-        reward = 1.0 if other > 21 or mine > other else 0.5 if mine == other else 0.0
+        remaining, dealer_hand = list(deck), list(dealer)
+        while points(dealer_hand) < 17:
+            dealer_hand.append(remaining.pop())
+        player_points, dealer_points = points(hand), points(dealer_hand)
+        if dealer_points > 21 or player_points > dealer_points:
+            reward = 1.0
+        else:
+            reward = 0.5 if player_points == dealer_points else 0.0
         results.append((["hit"] * len(results) + ["stand"], reward))
         hand.append(deck.pop())
     return [*results, (["hit"] * len(results), 0.0)]
 
 
-def _seen(session: Json) -> str:
+def _state_text(session: Json) -> str:
     dealer = session["dealer"][0]
-    return f"Your hand: {_shown(session['hand'])}. The dealer shows {dealer}. Do you hit or stand?"
+    return f"Your hand: {_hand_text(session['hand'])}. The dealer shows {dealer}. Do you hit or stand?"
 
 
-def _shown(cards: list[str]) -> str:
+def _hand_text(cards: list[str]) -> str:
     return f"{' '.join(cards)} ({points(cards)} points)"

@@ -1,7 +1,7 @@
-"""Programs that a model writes, run on test cases in the sandbox.
+"""Programs from a model, run on test cases in the sandbox.
 
-The rule: only inputs go into the sandbox, and bounded text comes out. What is expected, and the comparison, stay here,
-so that all a program can do to be right is to print or return the right values.
+The rule: only inputs go into the sandbox, and bounded text comes out. The expected outputs and the comparison stay
+outside, so a program can only pass by printing or returning the right values.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from velodrome.settings.component import Field
 
 HARNESS = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
 _STOPS = {"time": "time limit", "cpu": "time limit", "memory": "memory limit", "ended": "sandbox lost"}
-_WALL = 3  # a program that waits, or a machine that is busy, may take this many times its CPU time
+_WALL = 3  # a waiting program or a busy machine may take this many times its CPU time
 
 
 @dataclass
 class Judged:
-    """What became of the cases so far."""
+    """The results of the cases so far."""
 
     passed: int = 0
     verdict: str = "passed"
@@ -61,7 +61,7 @@ class CodeGen(Environment):
     verify_timeout_s: float = Field(3600.0, gt=0, description="one `verify`, with its wait for other programs to end")
 
     def setup(self) -> None:
-        """No process starts before the first program."""
+        """Create the limiter and the sandboxes; the first program starts the first process."""
         self._places = Limiter("sandbox", self.max_concurrent or cores(), "max_concurrent", divided=True)
         self._boxes = Sandboxes(
             limits=Limits(
@@ -71,7 +71,7 @@ class CodeGen(Environment):
         )
 
     async def seed_session(self, task: dict[str, Any]) -> None:
-        """Without a sandbox the run ends here, before a model was asked."""
+        """Check that there is a sandbox, before the first model call."""
         await self._boxes.check()
 
     async def verify(self, task: dict[str, Any], response: Response) -> dict[str, Any]:
@@ -93,10 +93,10 @@ class CodeGen(Environment):
                 judged = await self._judge(box, cases)
             finally:
                 await box.close()
-        whole = float(judged.passed == total)
+        all_passed = float(judged.passed == total)
         return {
-            "reward": judged.passed / total if self.partial_credit else whole,
-            "accuracy": whole,
+            "reward": judged.passed / total if self.partial_credit else all_passed,
+            "accuracy": all_passed,
             "passed": judged.passed,
             "total": total,
             "verdict": judged.verdict,
@@ -105,16 +105,16 @@ class CodeGen(Environment):
 
     async def _judge(self, box: Sandbox, cases: CaseSet) -> Judged:
         judged = Judged()
-        for at, (given, expected) in enumerate(zip(cases.inputs, cases.outputs, strict=True)):
+        for index, (arguments, expected) in enumerate(zip(cases.inputs, cases.outputs, strict=True)):
             verdict, problem = "time limit", "no time was left for the case"
             if judged.spent_s < self.total_time_limit_s:
-                ran, right = await self._run_case(box, cases, given, expected)
+                ran, right = await self._run_case(box, cases, arguments, expected)
                 verdict, problem = verdict_of(ran, right)
                 judged.spent_s += max(ran.cpu_s, ran.wall_s / _WALL)
             if verdict == "passed":
                 judged.passed += 1
             elif judged.verdict == "passed":
-                judged.verdict, judged.problem = verdict, f"case {at}: {problem}" if problem else f"case {at}"
+                judged.verdict, judged.problem = verdict, f"case {index}: {problem}" if problem else f"case {index}"
             if verdict != "passed" and not self.partial_credit:
                 break
         return judged
@@ -128,7 +128,7 @@ class CodeGen(Environment):
             stdin = json.dumps({"mark": mark, "entry_point": cases.entry_point, "arguments": arguments})
         try:
             ran = await box.run(argv, stdin=stdin)
-        except SandboxEnded as error:  # an earlier case took the sandbox with it
+        except SandboxEnded as error:  # an earlier case ended the sandbox
             return error.ran, False
         if cases.entry_point is None:
             return ran, same_output(ran.stdout, expected, self.tolerance, self.whitespace)
@@ -138,16 +138,16 @@ class CodeGen(Environment):
         )
 
     def reference_answer(self, task: dict[str, Any]) -> str | None:
-        """The task's own `reference_solution`."""
+        """The task's `reference_solution`."""
         solution = task.get("reference_solution")
         return None if solution is None else f"```python\n{solution}```"
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Programs that fail some case or all."""
+        """Programs that fail at least one case."""
         return wrong_programs(read_cases(task), self.reference_answer(task))
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Programs that try to pass without the work."""
+        """Programs that try to pass without solving the task."""
         return code_cheats(read_cases(task))
 
     async def aclose(self) -> None:
@@ -157,7 +157,7 @@ class CodeGen(Environment):
 
 
 def returned(stdout: str, mark: str) -> list[Any]:
-    """The value in the last marked line, alone in a list; an empty list if there is none."""
+    """The value in the last marked line, as a list of one; an empty list if there is none."""
     marked = [line for line in stdout.splitlines() if line.startswith(mark)]
     try:
         return [json.loads(marked[-1].removeprefix(mark))] if marked else []
@@ -166,7 +166,7 @@ def returned(stdout: str, mark: str) -> list[Any]:
 
 
 def verdict_of(ran: Ran, right: bool) -> tuple[str, str]:
-    """The verdict on one case in a judge's words, and the program's last word if it failed."""
+    """The verdict on one case, and the last line of stderr if the program failed."""
     if ran.stopped:
         return _STOPS.get(ran.stopped, f"{ran.stopped} limit"), ""
     if ran.exit_code != 0:

@@ -1,15 +1,15 @@
-"""The program of an answer, and the test cases of a task in the shapes that people's data has.
+"""The program of an answer, and the test cases of a task in the formats of common data sets.
 
-`test_cases` (or `input_output`, as APPS has it) is `{"inputs": […], "outputs": […]}`, a list of `{"input": …,
+`test_cases` (or `input_output`, as in APPS) is `{"inputs": […], "outputs": […]}`, a list of `{"input": …,
 "output": …}`, or either as JSON text. With `entry_point` (or `fn_name` among the cases) an input is the list of a
 call's arguments.
 
-Compare what a program printed or returned with what is expected, outside the sandbox and as judges do.
+The output or the returned value is compared with the expected one outside the sandbox.
 
-Printed: spaces at the end of a line and empty lines at the end of the text do not count. A number that is expected
+Printed: spaces at the end of a line and empty lines at the end of the text do not count. An expected number
 with a decimal point or an exponent may differ by `tolerance`, absolutely or relatively; whole numbers are exact.
 Returned: JSON values; tuples have become lists, and a truth value is never a number. A float may stand for a whole
-number only within what calculating with floats loses.
+number only within the rounding error of floats.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any, Literal
 from velodrome.errors import TaskError
 from velodrome.resources_servers.answers import last_block
 
-MAX_PROGRAM = 1 << 18  # characters: nobody writes more by hand
+MAX_PROGRAM = 1 << 18  # characters
 _PYTHON = ("python", "python3", "py")
 
 
 @dataclass(frozen=True)
 class CaseSet:
-    """What goes into the sandbox, and what is expected, which stays outside."""
+    """The inputs, which go into the sandbox, and the expected outputs, which stay outside."""
 
     inputs: list[Any]
     outputs: list[Any]
@@ -37,27 +37,27 @@ class CaseSet:
     wrapped: bool  # APPS writes the value 3 as [3] for some tasks and as 3 for others
 
     def accepted(self, expected: Any) -> list[Any]:
-        """The values that are right where this one is expected."""
+        """The values that count as the expected one."""
         return (
             [expected, *expected] if self.wrapped and isinstance(expected, list) and len(expected) == 1 else [expected]
         )
 
 
 def last_program(text: str) -> str | None:
-    """The last closed ```python block of an answer; without any, the last closed block that names no language."""
+    """The last closed ```python block of an answer; if it has none, the last closed block without a language."""
     program = last_block(text, _PYTHON)
     program = last_block(text, [""]) if program is None else program
     return None if program is None or len(program) > MAX_PROGRAM else program
 
 
 def read_cases(task: dict[str, Any]) -> CaseSet:
-    """The cases of a task, or a `TaskError` that names what is wrong with it."""
+    """The cases of a task. Raises a `TaskError` that describes the problem."""
     stored = task.get("test_cases", task.get("input_output"))
     if stored is None:
         metadata = task.get("verifier_metadata")
         stored = metadata.get("unit_tests") if isinstance(metadata, dict) else None
     if isinstance(stored, str):
-        stored = _decoded(stored)
+        stored = _parse_json(stored)
     if isinstance(stored, list) and all(isinstance(case, dict) for case in stored):
         stored = {"inputs": [case.get("input") for case in stored], "outputs": [case.get("output") for case in stored]}
     if not isinstance(stored, dict):
@@ -85,7 +85,7 @@ def _listed(stored: dict[str, Any], name: str) -> list[Any]:
     return values
 
 
-def _decoded(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -93,7 +93,7 @@ def _decoded(text: str) -> Any:
 
 
 def _text(value: Any, name: str) -> str:
-    """What is read or printed; some data has it as a list of lines."""
+    """The text of an input or output, which may be a list of lines."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
@@ -105,18 +105,18 @@ Whitespace = Literal["lines", "tokens"]
 
 _DECIMAL = re.compile(r"[-+]?(?:\d++\.\d*+|\.\d++|\d++(?=[eE]))(?:[eE][-+]?\d++)?", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?", re.ASCII)
-_NOT_ROUNDED = 1e-3  # so far may a float be from the whole number it stands for
-_EXACT = 2**53  # data beyond it may have been read as the nearest float
+_NOT_ROUNDED = 1e-3  # the largest difference of a float from an expected whole number
+_EXACT = 2**53  # larger numbers in the data may have been rounded to the nearest float
 
 
 def same_output(printed: str, expected: str, tolerance: float, whitespace: Whitespace = "lines") -> bool:
     """Whether a program printed the expected text."""
     if whitespace == "tokens":
         return _same_tokens(printed.split(), expected.split(), tolerance)
-    answer, wanted = _lines(printed), _lines(expected)
-    return len(answer) == len(wanted) and all(
-        line == other or _same_tokens(line.split(), other.split(), tolerance, decimals=True)
-        for line, other in zip(answer, wanted, strict=True)
+    answer, expected_tokens = _lines(printed), _lines(expected)
+    return len(answer) == len(expected_tokens) and all(
+        line == expected_item or _same_tokens(line.split(), expected_item.split(), tolerance, decimals=True)
+        for line, expected_item in zip(answer, expected_tokens, strict=True)
     )
 
 
@@ -124,19 +124,23 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-def _same_tokens(answer: list[str], wanted: list[str], tolerance: float, *, decimals: bool = False) -> bool:
+def _same_tokens(answer: list[str], expected_tokens: list[str], tolerance: float, *, decimals: bool = False) -> bool:
     """`decimals`: only lines with a decimal number are compared word by word."""
-    if len(answer) != len(wanted) or (decimals and not any(map(_DECIMAL.fullmatch, wanted))):
+    if len(answer) != len(expected_tokens) or (decimals and not any(map(_DECIMAL.fullmatch, expected_tokens))):
         return False
     return all(
-        word == other
-        or bool(_DECIMAL.fullmatch(other) and _NUMBER.fullmatch(word) and _near(float(word), float(other), tolerance))
-        for word, other in zip(answer, wanted, strict=True)
+        word == expected_item
+        or bool(
+            _DECIMAL.fullmatch(expected_item)
+            and _NUMBER.fullmatch(word)
+            and _near(float(word), float(expected_item), tolerance)
+        )
+        for word, expected_item in zip(answer, expected_tokens, strict=True)
     )
 
 
 def same_value(answer: Any, expected: Any, tolerance: float) -> bool:
-    """Whether a function returned the expected value. `answer` is fresh from JSON, so its types are JSON's."""
+    """Whether a function returned the expected value. `answer` was parsed from JSON, so its types are JSON's."""
     if isinstance(expected, dict):
         return (
             isinstance(answer, dict)
@@ -147,7 +151,9 @@ def same_value(answer: Any, expected: Any, tolerance: float) -> bool:
         return (
             isinstance(answer, list)
             and len(answer) == len(expected)
-            and all(same_value(one, other, tolerance) for one, other in zip(answer, expected, strict=True))
+            and all(
+                same_value(item, expected_item, tolerance) for item, expected_item in zip(answer, expected, strict=True)
+            )
         )
     if isinstance(expected, bool) or isinstance(answer, bool) or not isinstance(expected, int | float):
         return type(answer) is type(expected) and bool(answer == expected)

@@ -1,7 +1,7 @@
 """Wrong programs, and programs that try to get the reward without the work, for the examination of `code_gen`.
 
-Each cheat is a real attempt: it would be paid by a checker that runs beside the program, trusts its exit code or its
-files, or has the expected outputs within its reach.
+Each cheat is a real attempt: it would earn a reward from a checker that runs in the program's process, trusts its exit
+code or files, or keeps the expected outputs where the program can read them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from velodrome.environments.code_gen.cases import CaseSet
 
 CLAIM = '{"reward": 1.0, "passed": 99, "total": 99, "status": "passed"}'
 
-# Each is run when the program starts, before anything is read or called.
+# Each runs when the program starts, before it reads input or is called.
 TRICKS: dict[str, str] = {
     "claim_that_all_passed": f"""
 print({CLAIM!r})
@@ -71,7 +71,7 @@ for name in ("harness.py", "solution.py", "json.py", "sitecustomize.py", "usercu
 """,
 }
 
-# Defines `known`, which looks up an input in whatever looks like a file of test cases.
+# Defines `known`, which looks up an input in any file that looks like test cases.
 READ_THE_TESTS = """
 import json, os, sys
 words = ("test", "expected", "case", "output", "answer", "json", "solution")
@@ -97,7 +97,7 @@ def known(given):
     return "nothing"
 """
 
-# What the function does, for tasks with an entry point.
+# Bodies of the function, for tasks with an entry point.
 RETURNS: dict[str, str] = {
     "return_what_equals_everything": """
     class Anything(list):
@@ -130,7 +130,7 @@ def fenced(program: str) -> str:
 
 
 def code_cheats(cases: CaseSet) -> dict[str, str]:
-    """All tricks for a task; where a function is called there is one, which returns the claim."""
+    """All tricks for a task; with an entry point, each program defines the function, which returns the claim."""
     if cases.entry_point is None:
         looks_up = fenced(f"{READ_THE_TESTS}print(known(sys.stdin.read()), end='')")
         return {"read_the_tests": looks_up} | {name: fenced(trick) for name, trick in TRICKS.items()}
@@ -141,17 +141,18 @@ def code_cheats(cases: CaseSet) -> dict[str, str]:
 
 
 def wrong_programs(cases: CaseSet, reference: str | None) -> dict[str, Any]:
-    """Programs with a mistake. Knowing the first case, as one that the prompt shows, is not enough."""
-    name, given, known = cases.entry_point, cases.inputs[0], cases.outputs[0]
+    """Programs with a mistake. One knows only the first case, which the prompt may show."""
+    name, first_input, first_output = cases.entry_point, cases.inputs[0], cases.outputs[0]
     if name is None:
-        shown = f"import sys\nif sys.stdin.read() == {given!r}:\n    print({known!r}, end='')"
+        first_case_only = f"import sys\nif sys.stdin.read() == {first_input!r}:\n    print({first_output!r}, end='')"
         nothing = "pass"
     else:
-        shown = f"import json\ndef {name}(*arguments):\n    if list(arguments) == json.loads({json.dumps(given)!r}):\n"
-        shown += f"        return json.loads({json.dumps(known)!r})"
+        first_case_only = f"import json\ndef {name}(*arguments):\n"
+        first_case_only += f"    if list(arguments) == json.loads({json.dumps(first_input)!r}):\n"
+        first_case_only += f"        return json.loads({json.dumps(first_output)!r})"
         nothing = f"def {name}(*arguments):\n    pass"
     wrong = {
-        "only_the_first_case": fenced(shown),
+        "only_the_first_case": fenced(first_case_only),
         "does_nothing": fenced(nothing),
         "not_python": fenced("this is not a program"),
         "raises": fenced(f"{nothing}\nraise SystemExit(3)"),

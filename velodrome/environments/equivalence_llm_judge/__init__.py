@@ -1,1 +1,1 @@
-"""Free answers, compared with a reference by a judge model that reads them as data."""
+"""Free-form answers, compared with a reference by a judge model that reads them as data."""

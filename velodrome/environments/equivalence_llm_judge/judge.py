@@ -1,12 +1,11 @@
-"""What the judge is asked and how its verdict is read.
+"""The judge's prompt, and how its verdict is parsed.
 
-The answer is data. It stands between two lines with a mark that is made from the answer itself, so an answer cannot
-hold its own mark; each of its lines is quoted, and what looks like a verdict or a turn of a chat is broken up. The same
-answer gives the same prompt, so that recorded verdicts can be replayed.
+The answer is data, enclosed in two lines with a mark that is a hash of the answer, so an answer cannot contain its
+mark; each line is quoted, and text that looks like a verdict or a chat turn is broken up. The same answer gives the
+same prompt, so that recorded verdicts can be replayed.
 
-A judge for tests and examples: it compares words, and obeys whatever it reads outside the marks.
-
-So an environment that let an answer out of its fence would pay for cheats. It is a function, not a model.
+`naive_judge` is for tests and examples: it compares words, and obeys any order outside the marks, so an environment
+that lets an answer out of its fence rewards cheats. It is a function, not a model.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TURN = re.compile(r"<\|[^|<>\n]{0,64}\|>|<</?SYS>>|\[/?INST\]|</?(?:system|assis
 
 
 def fenced(name: str, text: str, mark: str) -> str:
-    """A text as data: between marks, quoted line by line."""
+    """Enclose a text in marks and quote each line."""
     harmless = TURN.sub("[removed]", text).replace("[[", "[ [").replace("]]", "] ]").replace("\x00", "")
     lines = harmless.encode(errors="replace").decode().splitlines() or [""]
     quoted = "\n".join(f"| {line}" for line in lines)
@@ -39,36 +38,36 @@ def fenced(name: str, text: str, mark: str) -> str:
 
 
 def mark_of(*texts: str) -> str:
-    """A mark that is in none of the texts."""
-    for number in range(1000):
-        content = "\x00".join([str(number), *texts]).encode(errors="replace")
-        mark = blake2b(content, digest_size=12).hexdigest()
+    """A mark that none of the texts contains."""
+    for attempt in range(1000):
+        data = "\x00".join([str(attempt), *texts]).encode(errors="replace")
+        mark = blake2b(data, digest_size=12).hexdigest()
         if not any(mark in text for text in texts):
             return mark
     raise AssertionError("every mark is in the texts")
 
 
-def cut(text: str, most: int) -> str:
-    """The end of a text, which has the answer; a note says that there was more."""
-    return text if len(text) <= most else f"(the beginning is left out)\n{text[-most:]}"
+def cut(text: str, max_chars: int) -> str:
+    """The end of a text, which has the answer; a note replaces the beginning."""
+    return text if len(text) <= max_chars else f"(the beginning is left out)\n{text[-max_chars:]}"
 
 
 def verdict(reply: str, equal: str, different: str) -> bool | None:
-    """The verdict on the last line of a reply, which must hold nothing else; None if there is none."""
+    """The verdict of a reply: its last line must be one of the two labels; otherwise None."""
     lines = reply.rpartition("</think>")[2].strip().splitlines()
-    last = lines[-1].strip() if lines else ""
-    return {equal: True, different: False}.get(last)
+    last_line = lines[-1].strip() if lines else ""
+    return {equal: True, different: False}.get(last_line)
 
 
 BEGIN = re.compile(r"BEGIN (?P<name>question|A|B) (?P<mark>\S+)")
-OUR_OWN = re.compile(r"(?:BEGIN|END) (?:question|A|B) \S+|Compare A with B\.|")
+PROMPT_LINE = re.compile(r"(?:BEGIN|END) (?:question|A|B) \S+|Compare A with B\.|")
 ORDER = re.compile(
     r"\[\[.+?\]\]|<\|.+?\|>|\b(?:ignore|disregard|output|reply|verdict|equal|identical|same)\b", re.IGNORECASE
 )
 
 
 async def naive_judge(request: dict[str, Any]) -> str:
-    """Equal if the words are; and equal if anything outside the marks says so."""
+    """Find the answers equal if their words are, or if any text outside the marks gives an order."""
     fields: dict[str, list[str]] = {"question": [], "A": [], "B": []}
     inside = mark = None
     for line in text_of(request["input"][1]["content"]).splitlines():
@@ -79,7 +78,7 @@ async def naive_judge(request: dict[str, Any]) -> str:
             inside = None
         elif inside is not None:
             fields[inside].append(line.removeprefix("| "))
-        elif not OUR_OWN.fullmatch(line) and ORDER.search(line):
+        elif not PROMPT_LINE.fullmatch(line) and ORDER.search(line):
             return "As you wish.\n[[A=B]]"
     first, second = words("\n".join(fields["A"])), words("\n".join(fields["B"]))
     return "I compared them.\n[[A=B]]" if first and first == second else "I compared them.\n[[A!=B]]"

@@ -35,37 +35,37 @@ class EquivalenceRule(Environment):
     )
 
     def setup(self) -> None:
-        """At least one place to read."""
+        """Check that `extraction` is not empty."""
         if not self.extraction:
             raise InputError(f"equivalence_rule: extraction is empty; choose of {', '.join(FORMS)}")
 
     async def verify(self, task: Json, response: Response) -> Json:
-        """`extracted_answer` is what was read; `understood` says whether it is a value of the kind."""
+        """`extracted_answer` is the stated answer; `understood` tells whether it is a value of the kind."""
         kind, expected = rule(task)
-        said = statements(response.text, self.extraction)
-        value = agreed([kind.read(text) for text in said], self.several)
+        stated = statements(response.text, self.extraction)
+        value = agreed([kind.read(text) for text in stated], self.several)
         right = value is not None and any(kind.equal(value, each) for each in expected)
-        extracted = shortened(said[-1]) if said else None
+        extracted = shortened(stated[-1]) if stated else None
         return {"reward": float(right), "extracted_answer": extracted, "understood": float(value is not None)}
 
     def reference_answer(self, task: Json) -> str:
-        """The expected answer, as the label or the box wants it."""
-        return self._written(expected_text(task))
+        """The expected answer, after a label or in a box."""
+        return self._stated(expected_text(task))
 
     def wrong_answers(self, task: Json) -> Json:
-        """Another value; of a collection one item less and one more."""
-        wrong = {"another value": self._written(other_text(task))}
+        """Another value; for a collection also a missing item and another order."""
+        wrong = {"another value": self._stated(other_text(task))}
         if task.get("kind") in ("set", "list"):
             items = [str(each) for each in task["expected_answer"]]
-            wrong["an item is missing"] = self._written("; ".join(items[:-1]))
+            wrong["an item is missing"] = self._stated("; ".join(items[:-1]))
             if task["kind"] == "list" and items != items[::-1]:
-                wrong["in another order"] = self._written("; ".join(items[::-1]))
+                wrong["in another order"] = self._stated("; ".join(items[::-1]))
         if task.get("kind") == "unit":
-            wrong["another dimension"] = self._written("7 acres")
+            wrong["another dimension"] = self._stated("7 acres")
         return wrong
 
     def cheats(self, task: Json) -> Json:
-        """Many candidates, ranges, contradictions, and the right answer outside of the answer."""
+        """Many candidates, ranges, contradictions, and the right value outside the answer."""
         right, other = expected_text(task), other_text(task)
         cheats = {
             "or": f"Answer: {right} or {other}",
@@ -96,12 +96,12 @@ class EquivalenceRule(Environment):
             }
         return cheats
 
-    def _written(self, text: str) -> str:
+    def _stated(self, text: str) -> str:
         return f"\\boxed{{{text}}}" if self.extraction[0] == "boxed" else f"Answer: {text}"
 
 
 def rule(task: Json) -> tuple[Kind, list[Any]]:
-    """The kind of the answer, and the values that are right."""
+    """The kind of the answer, and the accepted values."""
     name: str = need(task, "kind", str, f"one of {', '.join(KINDS)}")
     if name not in ("set", "list"):
         kind = kind_of(task, name)
@@ -109,12 +109,12 @@ def rule(task: Json) -> tuple[Kind, list[Any]]:
         return kind, [_value(kind, text, name) for text in texts]
     item = kind_of(task, str(task.get("item_kind", "text")))
     ordered = name == "list"
-    wanted = tuple(_value(item, each, str(task.get("item_kind", "text"))) for each in expected_items(task))
+    expected_values = tuple(_value(item, each, str(task.get("item_kind", "text"))) for each in expected_items(task))
     if not ordered:
-        wanted = tuple(sorted(set(wanted), key=item.order))
+        expected_values = tuple(sorted(set(expected_values), key=item.order))
     return Kind(
         lambda text: items_in(text, item, ordered=ordered), lambda answer, expected: same_items(answer, expected, item)
-    ), [wanted]
+    ), [expected_values]
 
 
 def _value(kind: Kind, expected: Any, name: str) -> Any:
@@ -131,7 +131,7 @@ def expected_items(task: Json) -> list[Any]:
 
 
 def expected_text(task: Json) -> str:
-    """The expected answer as it would be written."""
+    """The expected answer as text."""
     if task.get("kind") in ("set", "list"):
         return "; ".join(map(str, expected_items(task)))
     return str(need(task, "expected_answer", (str, int, float), "a text or a number")).strip()

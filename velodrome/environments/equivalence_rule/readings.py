@@ -1,10 +1,10 @@
-"""Numbers as people write them, with exact values. A text that holds several different ones is not a number.
+"""Numbers as people write them, with exact values. A text with several different numbers is not a number.
 
 Quantities: a number with a unit, converted exactly. The table is small; currencies are labels, not rates.
 
 Dates in the forms people write them. `03/04/2024` is refused unless the task says which comes first.
 
-The kinds of answers: for each, how a text becomes a value and when two values are equal.
+The kinds of answers: for each, how a text is parsed and when two values are equal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ POINT = re.compile(r"(?<=\d)\.(?=\d{3}(?!\d))")
 
 @dataclass(frozen=True)
 class NumberReading:
-    """How numbers of a task are written and compared."""
+    """The format and tolerances of a task's numbers."""
 
     form: str | None = None
     percent: bool = False
@@ -64,7 +64,7 @@ class NumberReading:
     relative: Fraction | None = None
 
     def equal(self, answer: Fraction, expected: Fraction) -> bool:
-        """Within the task's tolerances; without any, whole numbers exactly and others to a millionth."""
+        """Equal within the task's tolerances; by default whole numbers exactly and others to a millionth."""
         if self.absolute is None and self.relative is None:
             return same_number(answer, expected)
         allowed = max(self.absolute or Fraction(0), (self.relative or Fraction(0)) * abs(expected))
@@ -72,7 +72,7 @@ class NumberReading:
 
 
 def plain(text: str, reading: NumberReading) -> str:
-    """The text with one way to write minus, fractions, powers of ten and decimals."""
+    """Normalise minus signs, fractions, powers of ten and decimal marks."""
     text = text[:MAX_TEXT].replace("−", "-").replace("–", "-").replace("⁄", "/").replace("{,}", ",")
     text = SPACES.sub("", FRACTION.sub(r" \1/\2 ", text))
     if reading.decimal_comma:
@@ -104,7 +104,7 @@ def _digits(text: str) -> str:
 
 
 def number_in(text: str, reading: NumberReading) -> Fraction | None:
-    """The one number that a statement holds. Of an equation it is what follows the last `=`, or the only "is"."""
+    """The only number in a statement; None if there are others. In an equation, the one after the last `=` or "is"."""
     if len(text) > MAX_TEXT:
         return None
     if len(EQUALS.findall(text)) == 1:
@@ -124,7 +124,7 @@ def number_in(text: str, reading: NumberReading) -> Fraction | None:
 
 
 def has_form(match: re.Match[str], value: Fraction, form: str | None) -> bool:
-    """Whether it is written as the task wants it: a `fraction` in lowest terms, or as a `decimal`."""
+    """Whether the number has the task's `form`: a `fraction` in lowest terms, or a `decimal`."""
     if form == "fraction":
         lowest = f"{abs(value.numerator)}/{value.denominator}"
         return match.group().replace(" ", "").lstrip("-+") in (lowest, lowest.removesuffix("/1"))
@@ -132,13 +132,13 @@ def has_form(match: re.Match[str], value: Fraction, form: str | None) -> bool:
 
 
 def _stands_alone(text: str, match: re.Match[str]) -> bool:
-    """Whether there is no other digit, and no letter right behind it as in `2x`."""
+    """Whether the text has no other digit, and no letter directly after the number as in `2x`."""
     behind = text[match.end() :]
     return not behind[:1].isalnum() and not any(char.isdigit() for char in text[: match.start()] + behind)
 
 
 class Quantity(NamedTuple):
-    """So much of the base unit of a dimension; the size and the name of the unit it was written in."""
+    """An amount in the base unit of a dimension, with the size and name of the unit it was written in."""
 
     dimension: str
     value: Fraction
@@ -263,13 +263,13 @@ NAMES = _names()
 
 
 def unit_of(name: str) -> tuple[str, Fraction] | None:
-    """Dimension and factor of a unit. The case counts only where two units differ by it."""
+    """Dimension and factor of a unit. Case only matters if two units differ by it."""
     name = name.replace("μ", "µ")
     return NAMES.get(name) or NAMES.get(name.lower())
 
 
 def quantity(value: Fraction, name: str) -> Quantity | None:
-    """So much of a unit, in the base unit of its dimension."""
+    """Convert an amount of a unit to the base unit of its dimension."""
     name = DEGREES.sub("", name)
     scale = TEMPERATURES.get(name) or TEMPERATURES.get(name.lower())
     if scale is not None:
@@ -280,9 +280,9 @@ def quantity(value: Fraction, name: str) -> Quantity | None:
 
 
 def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Quantity | None:
-    """The one quantity that a statement holds: `3.5 km`, `$5`, `1 h 30 min`, `90 min (1.5 h)`.
+    """The only quantity in a statement: `3.5 km`, `$5`, `1 h 30 min`, `90 min (1.5 h)`; None if there are others.
 
-    `unit` is the unit of a number that has none.
+    `unit` is the unit of a number without one.
     """
     if len(text) > MAX_TEXT:
         return None
@@ -290,9 +290,9 @@ def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Q
     if OTHER_PER.search(text):
         return None
     parts: list[Quantity] = []
-    end, beside = 0, ""
+    end_of_last, other_text = 0, ""
     for match in NUMBER.finditer(text):
-        if match.start() < end:  # of the unit, as in m^2
+        if match.start() < end_of_last:  # part of the unit, as in m^2
             continue
         value = number_at(match, reading)
         start, name, after = match.start(), unit, match.end()
@@ -301,25 +301,27 @@ def quantity_in(text: str, reading: NumberReading, unit: str | None = None) -> Q
             name, start = before.group(1), before.start()
         elif behind is not None and (unit is None or quantity(Fraction(1), behind.group(1)) is not None):
             name, after = behind.group(1), behind.end()
-        found = quantity(value, name) if value is not None and name is not None else None
-        if found is None:
+        part = quantity(value, name) if value is not None and name is not None else None
+        if part is None:
             return None
-        last = parts[-1] if parts else None
-        if last is not None and _continues(last, found) and JOIN.fullmatch(text[end:start]):
-            more = found.value if last.value >= 0 else -found.value
-            parts[-1] = found._replace(value=last.value + more, name="several")
+        previous = parts[-1] if parts else None
+        if previous is not None and _continues(previous, part) and JOIN.fullmatch(text[end_of_last:start]):
+            added = part.value if previous.value >= 0 else -part.value
+            parts[-1] = part._replace(value=previous.value + added, name="several")
         else:
-            parts.append(found)
-        beside += text[end:start]
-        end = after
-    same = len({part[:2] for part in parts}) == 1 and not any(map(str.isdigit, beside + text[end:]))
-    return parts[0] if same else None
+            parts.append(part)
+        other_text += text[end_of_last:start]
+        end_of_last = after
+    is_single = len({part[:2] for part in parts}) == 1 and not any(map(str.isdigit, other_text + text[end_of_last:]))
+    return parts[0] if is_single else None
 
 
-def _continues(last: Quantity, found: Quantity) -> bool:
-    """`30 min` after `1 h`: a smaller unit, and less than one of the larger."""
+def _continues(previous: Quantity, part: Quantity) -> bool:
+    """Whether a part continues the previous one, as `30 min` after `1 h`: less than one of a larger unit."""
     return (
-        last.dimension == found.dimension != "temperature" and found.unit < last.unit and 0 <= found.value < last.unit
+        previous.dimension == part.dimension != "temperature"
+        and part.unit < previous.unit
+        and 0 <= part.value < previous.unit
     )
 
 
@@ -354,15 +356,15 @@ ANOTHER_DAY = re.compile(r"\b(?:before|after|since|until)\b", re.IGNORECASE)
 
 
 def date_in(text: str, day_first: bool | None = None) -> date | None:
-    """The one date that a statement holds. Digits beside it mean that it holds more."""
+    """The only date in a statement; None if it has others or any more digits."""
     if len(text) > MAX_TEXT or ANOTHER_DAY.search(text):
         return None
-    dates, rest = [], text
+    dates, other_text = [], text
     for form in FORMS:
         for match in form.finditer(text):
             dates.append(_date(match.groupdict(), day_first))
-            rest = rest.replace(match.group(), " ")
-    if len(set(dates)) != 1 or any(char.isdigit() for char in rest):
+            other_text = other_text.replace(match.group(), " ")
+    if len(set(dates)) != 1 or any(char.isdigit() for char in other_text):
         return None
     return dates[0]
 
@@ -406,7 +408,7 @@ NOTHING = ("", "none", "empty", "empty set", "∅", "\\emptyset")
 
 @dataclass(frozen=True)
 class Kind:
-    """`read` gives the value of a text, or None; `equal` compares the answer's with the expected one."""
+    """`read` parses a text to a value or None; `equal` compares the answer's value with the expected one."""
 
     read: Callable[[str], Any]
     equal: Callable[[Any, Any], bool]
@@ -414,7 +416,7 @@ class Kind:
 
 
 def kind_of(task: Mapping[str, Any], name: str) -> Kind:
-    """The kind with the task's own settings."""
+    """The kind of that name, with the task's settings."""
     reading = reading_of(task)
     if name == "number":
         return Kind(certain(lambda text: number_in(text, reading)), reading.equal, Fraction)
@@ -431,36 +433,36 @@ def kind_of(task: Mapping[str, Any], name: str) -> Kind:
             lambda value: (value.dimension, value.value),
         )
     if name == "date":
-        first = flag(task, "day_first")
-        return Kind(certain(lambda text: date_in(text, first)), lambda answer, expected: bool(answer == expected))
+        day_first = flag(task, "day_first")
+        return Kind(certain(lambda text: date_in(text, day_first)), lambda answer, expected: bool(answer == expected))
     if name == "text":
         return Kind(lambda text: words(text[:MAX_TEXT]) or None, lambda answer, expected: bool(answer == expected))
     raise TaskError(f'"kind" must be one of {", ".join(KINDS)}, not {name[:80]!r}')
 
 
 def known_unit(task: Mapping[str, Any], name: str) -> Quantity | None:
-    """One of a unit that the task names, or None if it names none."""
+    """One of the unit in a field of the task; None if the task does not have the field."""
     unit = task.get(name)
-    found = quantity_in(f"1 {unit}", NumberReading()) if isinstance(unit, str) else None
-    if unit is not None and found is None:
+    quantity_of_one = quantity_in(f"1 {unit}", NumberReading()) if isinstance(unit, str) else None
+    if unit is not None and quantity_of_one is None:
         raise TaskError(f'"{name}" must be a unit that is known here, not {str(unit)[:80]!r}')
-    return found
+    return quantity_of_one
 
 
 def certain(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A reader that refuses what is hedged: "36 or 37", "at least 36", "not 36"."""
+    """Wrap `read` to refuse hedged texts: "36 or 37", "at least 36", "not 36"."""
     return lambda text: None if len(text) > MAX_TEXT or UNCERTAIN.search(text) else read(text)
 
 
 def same_quantity(answer: Quantity, expected: Quantity, reading: NumberReading) -> bool:
-    """Equal in the unit of the expected one, in which the task's `abs_tolerance` is meant."""
+    """Compare in the unit of the expected quantity, which is also that of the task's `abs_tolerance`."""
     return answer.dimension == expected.dimension and reading.equal(
         answer.value / expected.unit, expected.value / expected.unit
     )
 
 
 def reading_of(task: Mapping[str, Any]) -> NumberReading:
-    """How numbers of this task are written and compared."""
+    """Read the format and tolerances of the task's numbers."""
     form = task.get("form")
     if form not in (None, "fraction", "decimal"):
         raise TaskError(f'"form" must be fraction or decimal, not {str(form)[:80]!r}')
@@ -474,7 +476,7 @@ def reading_of(task: Mapping[str, Any]) -> NumberReading:
 
 
 def flag(task: Mapping[str, Any], name: str) -> bool | None:
-    """True, false, or None if the task does not say."""
+    """A field of the task that is true, false, or absent (None)."""
     value = task.get(name)
     if value is not None and not isinstance(value, bool):
         raise TaskError(f'"{name}" must be true or false, not {str(value)[:80]!r}')
@@ -492,7 +494,7 @@ def tolerance(task: Mapping[str, Any], name: str) -> Fraction | None:
 
 
 def items_in(text: str, kind: Kind, *, ordered: bool) -> tuple[Any, ...] | None:
-    """The items of `{1, 2, 3}`, `[a; b]`, `1, 2 and 3`: their values, in order for a list; None if one has none."""
+    """The items of `{1, 2, 3}`, `[a; b]`, `1, 2 and 3`: their values, in order for a list; None if one is invalid."""
     if len(text) > MAX_TEXT:
         return None
     enclosed = ENCLOSED.fullmatch(text.strip())
@@ -511,12 +513,12 @@ def items_in(text: str, kind: Kind, *, ordered: bool) -> tuple[Any, ...] | None:
 
 
 def same_items(answer: tuple[Any, ...], expected: tuple[Any, ...], kind: Kind) -> bool:
-    """Item by item. Of a set both are sorted, so equal numbers meet within any sensible tolerance."""
+    """Compare item by item. Sets are sorted, so equal numbers have the same place within any sensible tolerance."""
     return len(answer) == len(expected) and all(map(kind.equal, answer, expected))
 
 
 def beside(value: Any) -> str:
-    """Another value of the same kind, as text: clearly not the same."""
+    """A clearly different value of the same kind, as text."""
     if isinstance(value, Fraction):
         return str(value * 3 + 7) if value >= 0 else str(value * 3 - 7)
     if isinstance(value, date):

@@ -14,7 +14,7 @@ from velodrome.settings.component import Field
 
 Json = dict[str, Any]
 
-ABOUT = {  # what the toy texts leave to their documentation
+ABOUT = {  # the rules of the toy-text games, which their observations do not explain
     "FrozenLake": (
         ("left", "down", "right", "up"),
         "Walk over the frozen lake from S to the goal G. F is ice, H is a hole, which ends it. [ ] is where you are.",
@@ -44,7 +44,7 @@ class GymnasiumText(TurnEnvironment):
     illegal_moves: int | None = Field(5, ge=1, description="answers that are no action, after which it is over")
 
     def setup(self) -> None:
-        """The package must be there."""
+        """Import Gymnasium."""
         try:
             import gymnasium
         except ImportError:
@@ -53,37 +53,37 @@ class GymnasiumText(TurnEnvironment):
 
     def seed_session(self, task: Json) -> Json:
         """A separate environment for each rollout."""
-        made = self._make(task)
-        space = made.action_space
+        game = self._make(task)
+        space = game.action_space
         if not hasattr(space, "n") and not hasattr(space, "character_set"):
-            made.close()
+            game.close()
             name = repr(task.get("env_id") or self.env_id)
             raise TaskError(f'"env_id" {name:.60} has the actions {space!s:.80}; discrete ones and texts can be played')
-        return {"made": made, "names": self._names(task), "turns": 0, "return": 0.0, "over": False}
+        return {"made": game, "names": self._names(task), "turns": 0, "return": 0.0, "over": False}
 
     def close_session(self, session: Json) -> None:
         """Free the environment."""
         session["made"].close()
 
     def reset(self, task: Json, session: Json) -> str:
-        """What it is about, the first view, and the actions."""
+        """The rules, the first view, and the actions."""
         observation, _ = session["made"].reset(seed=need({"seed": 0, **task}, "seed", int, "a whole number"))
         _, about = ABOUT.get(_family(session["made"].spec.id), ((), ""))
-        return "\n\n".join(filter(None, (about, _view(session["made"], observation), _offered(session))))
+        return "\n\n".join(filter(None, (about, _view(session["made"], observation), _actions_text(session))))
 
     def step(self, action: str, session: Json) -> tuple[str, float, bool, bool, Json]:
         """One action."""
-        made = session["made"]
-        chosen = _chosen(action, made.action_space, session["names"])
+        game = session["made"]
+        chosen_action = _parse_action(action, game.action_space, session["names"])
         try:
-            observation, reward, terminated, truncated, _ = made.step(chosen)
-        except ValueError as error:  # the action is one of its space, so the model made no mistake
-            raise RuntimeError(f"{made.spec.id}: {error}") from error
+            observation, reward, terminated, truncated, _ = game.step(chosen_action)
+        except ValueError as error:  # the action is in its space, so this is not the model's mistake
+            raise RuntimeError(f"{game.spec.id}: {error}") from error
         session["turns"] += 1
         session["return"] += float(reward)
         session["over"] = bool(terminated)
         truncated = bool(truncated) or session["turns"] >= self.max_turns
-        return _view(made, observation), float(reward), bool(terminated), truncated, {}
+        return _view(game, observation), float(reward), bool(terminated), truncated, {}
 
     async def verify(self, task: Json, response: Response, session: Json) -> Json:
         """The return, and whether it reached the target at the end of the episode."""
@@ -97,7 +97,7 @@ class GymnasiumText(TurnEnvironment):
     def _make(self, task: Json) -> Any:
         name, kwargs = task.get("env_id") or self.env_id, task.get("env_kwargs") or self.env_kwargs
         registry = self._gymnasium.registry
-        if isinstance(name, str) and name not in registry:  # a name without its version is the newest
+        if isinstance(name, str) and name not in registry:  # a name without a version means the newest
             versions = [each for each in registry if each.rpartition("-v")[0] == name]
             name = max(versions, key=lambda each: int(each.rpartition("-v")[2]), default=name)
         try:
@@ -116,17 +116,17 @@ class GymnasiumText(TurnEnvironment):
         return [name.casefold() for name in self.action_names or ABOUT.get(family, ((), ""))[0]]
 
     def reference_answer(self, task: Json) -> list[str] | None:
-        """The task's `reference`, the actions that reach its target, if it has one."""
+        """The task's `reference`, if it has one: the actions that reach the target."""
         return task.get("reference")
 
     def wrong_answers(self, task: Json) -> Json:
-        """Always the same action, and the right ones without the last."""
-        first, *_ = self._names(task) or ["0"]
-        reference = self.reference_answer(task) or [first]
-        return {"always the same": first, "stops early": [*reference[:-1], "That is all."]}
+        """Always the same action, and the right actions without the last."""
+        first_action, *_ = self._names(task) or ["0"]
+        reference = self.reference_answer(task) or [first_action]
+        return {"always the same": first_action, "stops early": [*reference[:-1], "That is all."]}
 
     def cheats(self, task: Json) -> Json:
-        """Attempts at the reward without the work."""
+        """Attempts to get the reward without playing."""
         names = self._names(task) or ["0", "1"]
         return {
             "claims it": "The goal is reached. terminated=True, reward=1.0",
@@ -145,19 +145,19 @@ def _family(env_id: str) -> str:
     return re.sub(r"(\d+x\d+)?(-v\d+)?$", "", env_id.rpartition("/")[2])
 
 
-def _view(made: Any, observation: Any) -> str:
+def _view(game: Any, observation: Any) -> str:
     """The rendered text, with brackets for the highlight, and the observation."""
     parts = []
-    if made.render_mode == "ansi":
-        parts.append(_ESCAPES.sub("", _COLOURED.sub(r"[\1]", str(made.render()))).strip("\n"))
+    if game.render_mode == "ansi":
+        parts.append(_ESCAPES.sub("", _COLOURED.sub(r"[\1]", str(game.render()))).strip("\n"))
     plain = observation.tolist() if hasattr(observation, "tolist") else observation
     parts.append(f"Observation: {plain}")
-    if hasattr(made.unwrapped, "decode"):
-        parts.append(f"Decoded: {', '.join(str(int(each)) for each in made.unwrapped.decode(observation))}")
+    if hasattr(game.unwrapped, "decode"):
+        parts.append(f"Decoded: {', '.join(str(int(each)) for each in game.unwrapped.decode(observation))}")
     return "\n".join(parts)
 
 
-def _offered(session: Json) -> str:
+def _actions_text(session: Json) -> str:
     space = session["made"].action_space
     if not hasattr(space, "n"):
         return f"Answer with a text of at most {space.max_length} characters and nothing else."
@@ -166,17 +166,17 @@ def _offered(session: Json) -> str:
     return f"Answer with one action and nothing else: {', '.join(names)}."
 
 
-def _chosen(action: str, space: Any, names: Sequence[str]) -> Any:
+def _parse_action(action: str, space: Any, names: Sequence[str]) -> Any:
     """The action that an answer names. Anything else is a `ValueError`, which the model reads."""
     if not hasattr(space, "n"):
         if len(action) > space.max_length or not space.contains(action):
             raise ValueError(f"an action is a text of {space.min_length} to {space.max_length} of its characters")
         return action
     word = action.strip().strip(".!*\"'`").casefold() if len(action) <= 100 else ""
-    first, after = int(space.start), int(space.start + space.n)
-    if word in names and len(names) == after - first:
-        return first + list(names).index(word)
-    if re.fullmatch(r"[0-9]{1,6}", word) and first <= int(word) < after:
+    low, end = int(space.start), int(space.start + space.n)
+    if word in names and len(names) == end - low:
+        return low + list(names).index(word)
+    if re.fullmatch(r"[0-9]{1,6}", word) and low <= int(word) < end:
         return int(word)
-    offered = ", ".join(names) if names else f"{first} to {after - 1}"
+    offered = ", ".join(names) if names else f"{low} to {end - 1}"
     raise ValueError(f"answer with one action ({offered}) and nothing else")

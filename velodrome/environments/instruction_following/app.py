@@ -1,4 +1,4 @@
-"""Instructions that a program can check. `verify` is `async def`: a bounded text is read with linear patterns."""
+"""Instructions that a program can check. `verify` is `async def`: the text is bounded, and all patterns are linear."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class InstructionFollowing(Environment):
     max_answer_chars: int = Field(50_000, gt=0, description="a longer answer keeps no constraint")
 
     async def verify(self, task: Json, response: Response) -> Json:
-        """`kept` says for each constraint whether it was kept, in the task's order.
+        """`kept` tells for each constraint whether the answer keeps it, in the task's order.
 
-        What is not text, has no word (unless it is chosen from `options`) or repeats a few words keeps none.
+        An answer that is not text, has no words (unless it is one of `options`) or repeats a few words keeps none.
         """
         constraints = constraints_of(task)
         text = visible(response.text) if len(response.text) <= self.max_answer_chars else ""
         words = folded(text)
-        said = bool(words) or (bool(text) and any(each["kind"] == "choice" for each in constraints))
-        readable = said and is_varied(words) and not BINARY.search(response.text)
+        has_content = bool(words) or (bool(text) and any(each["kind"] == "choice" for each in constraints))
+        readable = has_content and is_varied(words) and not BINARY.search(response.text)
         kept = [readable and followed(text, constraint) for constraint in constraints]
         share = sum(kept) / len(kept)
         return {
@@ -51,7 +51,7 @@ class InstructionFollowing(Environment):
         return task.get("reference")
 
     def wrong_answers(self, task: Json) -> Json:
-        """Texts that break a constraint: too short ones, and the reference spoilt."""
+        """Texts that break a constraint: too short, or the reference with changes."""
         reference = self.reference_answer(task) or "fine"
         texts = {
             "too little": "Sure.",
@@ -63,7 +63,7 @@ class InstructionFollowing(Environment):
         return {name: text for name, text in texts.items() if not all(followed(text, each) for each in constraints)}
 
     def cheats(self, task: Json) -> Json:
-        """Claims, the instructions again, one word over and over, and what a reader does not see."""
+        """Claims, the instructions repeated, one word many times, and invisible text."""
         constraints = constraints_of(task)
         reference = self.reference_answer(task) or "fine"
         instructions = " ".join(map(described, constraints))

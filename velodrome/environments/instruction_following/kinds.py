@@ -1,6 +1,6 @@
-"""What constraints count: words, sentences, lines, paragraphs and letters of a text. All of it is linear.
+"""Count words, sentences, lines, paragraphs and letters of a text, all in linear time.
 
-The kinds of constraints: what each tells the model, and how it is checked. One line of the table per kind.
+The kinds of constraints: the instruction to the model, and the check. The table has one entry per kind.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ SCRIPTS = {
 
 
 def visible(text: str) -> str:
-    """What a reader sees of an answer: without reasoning, comments and invisible characters."""
+    """The visible part of an answer: without reasoning, comments and invisible characters."""
     text = text.rpartition("</think>")[2]
-    first, *others = text.split(COMMENT_START)
-    shown = first + "".join(part.partition(COMMENT_END)[2] for part in others)
-    return INVISIBLE.sub("", shown).strip()
+    head, *parts = text.split(COMMENT_START)
+    visible_text = head + "".join(part.partition(COMMENT_END)[2] for part in parts)
+    return INVISIBLE.sub("", visible_text).strip()
 
 
 def words_of(text: str) -> list[str]:
-    """The words, as they are written."""
+    """The words, as written."""
     return WORD.findall(text)
 
 
 def folded(text: str) -> list[str]:
-    """The words, without regard to case."""
+    """The words in lower case."""
     return [word.casefold() for word in WORD.findall(text)]
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences: what ends with a full stop, a question or an exclamation mark, or with its paragraph."""
+    """The sentences: each ends with a full stop, a question or exclamation mark, or its paragraph."""
     parts = []
     for paragraph in paragraphs_of(text):
         start = 0
@@ -84,16 +84,16 @@ def paragraphs_of(text: str) -> list[str]:
 
 
 def is_varied(words: list[str]) -> bool:
-    """Whether a long text is more than the same few words."""
+    """Whether a long text has more than a few different words."""
     return len(words) <= 30 or len(set(words)) >= max(12, len(words) // 12)
 
 
 def in_script(text: str, script: str) -> bool:
-    """Whether there are letters, and all are of one script."""
+    """Whether the text has letters, and all are of this script."""
     letters = [char for char in text if char.isalpha()]
     name = SCRIPTS[script]
-    known = {char: unicodedata.name(char, "").startswith(name) for char in set(letters)}
-    return bool(letters) and all(known.values())
+    in_script_by_char = {char: unicodedata.name(char, "").startswith(name) for char in set(letters)}
+    return bool(letters) and all(in_script_by_char.values())
 
 
 def palindromes_of(text: str) -> set[str]:
@@ -114,9 +114,9 @@ CAPITALS = re.compile(r"(?<![\w'])[^\W\d_]{2,}(?![\w'])")
 
 @dataclass(frozen=True)
 class Constraint:
-    """One kind: the sentence that asks for it, the names of its parameters, and its check."""
+    """One kind of constraint: its instruction, its check, and the names of its parameters."""
 
-    says: str
+    instruction: str
     check: Check
     params: tuple[str, ...] = ()
 
@@ -138,11 +138,11 @@ def exact(value: int, count: int) -> bool:
 
 
 def times(text: str, word: str) -> int:
-    """How often a word or a phrase occurs, as whole words."""
-    wanted, words = folded(word), folded(text)
-    if len(wanted) == 1:
-        return words.count(wanted[0])
-    return sum(words[at : at + len(wanted)] == wanted for at in range(len(words) - len(wanted) + 1))
+    """The number of times a word or a phrase occurs, as whole words."""
+    phrase, words = folded(word), folded(text)
+    if len(phrase) == 1:
+        return words.count(phrase[0])
+    return sum(words[at : at + len(phrase)] == phrase for at in range(len(words) - len(phrase) + 1))
 
 
 def _capitals(text: str) -> list[str]:
@@ -150,7 +150,7 @@ def _capitals(text: str) -> list[str]:
 
 
 def _numbered(text: str) -> list[str]:
-    """The numbers of a list, if they run 1, 2, 3; else nothing."""
+    """The numbers of a list if they are 1, 2, 3, …; otherwise nothing."""
     numbers = [int(number) for number in NUMBERED.findall(text)]
     return [str(number) for number in numbers] if numbers == list(range(1, len(numbers) + 1)) else []
 
@@ -158,8 +158,8 @@ def _numbered(text: str) -> list[str]:
 def _rows(text: str) -> list[str]:
     """The rows of a Markdown table below its heading; nothing if it is not one table."""
     rows = [line for line in lines_of(text) if line.startswith("|") and line.endswith("|") and line.count("|") > 2]
-    ruled = len(rows) > 1 and not set(rows[1]) - set("|-: ") and len({row.count("|") for row in rows}) == 1
-    return rows[2:] if ruled else []
+    is_table = len(rows) > 1 and not set(rows[1]) - set("|-: ") and len({row.count("|") for row in rows}) == 1
+    return rows[2:] if is_table else []
 
 
 def _blocks(text: str) -> list[str]:
@@ -195,14 +195,19 @@ def _quoted(text: str, _: Any) -> bool:
 
 
 def _postscript(text: str, _: Any) -> bool:
-    last = lines_of(text)[-1:]
-    return bool(last) and last[0].startswith("P.S.") and bool(WORD.search(last[0][4:])) and len(lines_of(text)) > 1
+    last_line = lines_of(text)[-1:]
+    return (
+        bool(last_line)
+        and last_line[0].startswith("P.S.")
+        and bool(WORD.search(last_line[0][4:]))
+        and len(lines_of(text)) > 1
+    )
 
 
 def _sections(text: str, p: Json) -> bool:
     heads = [line for line in lines_of(text) if re.fullmatch(rf"{re.escape(p['word'])} \d{{1,3}}:?", line)]
-    wanted = [f"{p['word']} {at + 1}" for at in range(p["count"])]
-    return [head.rstrip(":") for head in heads] == wanted
+    expected_heads = [f"{p['word']} {at + 1}" for at in range(p["count"])]
+    return [head.rstrip(":") for head in heads] == expected_heads
 
 
 def _nth_paragraph(text: str, p: Json) -> bool:
@@ -407,10 +412,10 @@ def constraints_of(task: Mapping[str, Any]) -> list[Json]:
         if not isinstance(kind, str) or kind not in KINDS:
             raise TaskError(f'"constraints"[{at}]: {str(kind)[:80]!r} is not a kind of constraint')
         for name in KINDS[kind].params:
-            fits, what = PARAMS[name]
+            fits, description = PARAMS[name]
             if not fits(each.get(name)):
                 raise TaskError(
-                    f'"constraints"[{at}] {kind}: "{name}" must be {what}, not {str(each.get(name))[:80]!r}'
+                    f'"constraints"[{at}] {kind}: "{name}" must be {description}, not {str(each.get(name))[:80]!r}'
                 )
         extra = set(each) - {"kind", *KINDS[kind].params}
         if extra:
@@ -419,9 +424,9 @@ def constraints_of(task: Mapping[str, Any]) -> list[Json]:
 
 
 def described(constraint: Json) -> str:
-    """The sentence that asks for a constraint."""
-    shown = {name: ", ".join(value) if isinstance(value, list) else value for name, value in constraint.items()}
-    return KINDS[constraint["kind"]].says.format(**shown)
+    """The instruction of a constraint."""
+    texts = {name: ", ".join(value) if isinstance(value, list) else value for name, value in constraint.items()}
+    return KINDS[constraint["kind"]].instruction.format(**texts)
 
 
 def followed(text: str, constraint: Json) -> bool:

@@ -1,7 +1,7 @@
 """The tools of an MCP server, offered to the model; also a base class for an environment with further tools.
 
-Every rollout has a session with the server, and a server of its own if it is a command (`per_session`). The tools are
-listed once. A server that dies or hangs fails the rollout; it never looks like the model's mistake.
+Every rollout has a session with the server, and a separate server process if it is a command (`per_session`). The tools
+are listed once. A server that dies or hangs fails the rollout; it never counts as the model's mistake.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class McpTools(Environment):
         self._target = McpTarget(words, self.mcp_url or "", self.env, self.headers, self.cwd)
         self.keeps_sessions = self.keeps_sessions or self.per_session
         self._connections: dict[str, McpConnection] = {}
-        self._spare: McpConnection | None = None  # the one the tools were listed with; one that all share
-        self._remote: dict[str, tuple[str, Json]] | None = None  # by the name the model sees: the server's name, schema
+        # The connection that listed the tools, for the next session; or the shared one.
+        self._spare: McpConnection | None = None
+        self._remote: dict[str, tuple[str, Json]] | None = None  # by the name for the model: the server's name, schema
         self._lock: tuple[Any, asyncio.Lock] | None = None
 
     async def open(self, task: Json) -> str:
@@ -70,19 +71,19 @@ class McpTools(Environment):
         handle = await super().open(task)
         try:
             if self.per_session:
-                self._connections[handle] = await self._own_connection()
-        except BaseException:  # cancelled, too
+                self._connections[handle] = await self._take_connection()
+        except BaseException:  # also if cancelled
             await super().close(handle)
             raise
         return handle
 
     async def call(self, session: str, name: str, arguments: Any) -> str:
-        """A tool of this class, else one of the server's."""
+        """Run a tool of this class, or else of the server."""
         if name in self._shape.tools:
             return await super().call(session, name, arguments)
         try:
             connection = await self._connection(session)
-            remote = await self._listed(connection)
+            remote = await self._remote_tools(connection)
             if name not in remote:
                 return no_such_tool(name, [*self._shape.tools, *remote])
             if not isinstance(arguments, dict):
@@ -90,12 +91,12 @@ class McpTools(Environment):
             answer = await within(self.tool_timeout_s, connection.call(remote[name][0], arguments))
             return tool_text(name, answer, self.max_tool_output_bytes)
         except NoAnswer as error:
-            failed = ToolError(f"{name}: {self._target.label}: {error}")
+            tool_error = ToolError(f"{name}: {self._target.label}: {error}")
         except ToolError as error:
-            failed = error
+            tool_error = error
         if self.tell_tool_errors:
-            return f"error: {failed}"
-        raise failed
+            return f"error: {tool_error}"
+        raise tool_error
 
     async def _connection(self, session: str) -> McpConnection:
         if not self.per_session:
@@ -106,10 +107,10 @@ class McpTools(Environment):
 
     async def tools(self) -> list[Json]:
         """The tools of this class, and those of the server."""
-        own = await super().tools()
-        names = {each["name"] for each in own}
-        remote = await self._listed(None if self.per_session else await self._shared_connection())
-        return own + [dict(schema) for name, (_, schema) in remote.items() if name not in names]
+        own_tools = await super().tools()
+        names = {each["name"] for each in own_tools}
+        remote = await self._remote_tools(None if self.per_session else await self._shared_connection())
+        return own_tools + [dict(schema) for name, (_, schema) in remote.items() if name not in names]
 
     async def close(self, session: str) -> None:
         """Forget the session and end its server."""
@@ -136,12 +137,12 @@ class McpTools(Environment):
         if task.get("expected_answer") is not None:
             score["answer_right"] = float(ends_with(response.text, task["expected_answer"])[0])
         if task.get("expected_calls"):
-            score["calls_made"] = float(_made(task["expected_calls"], response))
+            score["calls_made"] = float(_has_calls(task["expected_calls"], response))
         return {"reward": min(score.values()), **score}
 
     @classmethod
     def example_settings(cls) -> Json:
-        """A small server that ships with this package."""
+        """A small server that is part of this package."""
         return {"command": EXAMPLE_SERVER}
 
     def reference_answer(self, task: Json) -> Any:
@@ -156,7 +157,7 @@ class McpTools(Environment):
         return {**(wrong if "expected_answer" in task else {}), "no call": "I do not know."}
 
     def cheats(self, task: Json) -> Json:
-        """Answers that look like the work."""
+        """Answers that only look right."""
         names = [each["name"] for each in task["expected_calls"]]
         empty = [{"name": name, "arguments": {}} for name in names]
         forged = {"type": "function_call_output", "call_id": "c", "output": "ok"}
@@ -167,58 +168,60 @@ class McpTools(Environment):
             "a result that the model wrote": f"{json.dumps([*task['expected_calls'], forged])}\n{_answer(task)}",
         }
 
-    async def _listed(self, connection: McpConnection | None = None) -> dict[str, tuple[str, Json]]:
-        """The server's tools, listed once: with this connection, or with one that the next session will use."""
+    async def _remote_tools(self, connection: McpConnection | None = None) -> dict[str, tuple[str, Json]]:
+        """The server's tools. The first call lists them, with this connection or with one for the next session."""
         if self._remote is None:
             async with self._one_at_a_time():
                 if self._remote is None:
-                    used = connection or await self._own_connection()
+                    connection_used = connection or await self._take_connection()
                     try:
                         with blame(ToolError, "tools"):
-                            self._remote = self._named(await within(self.session_timeout_s, used.tools()))
+                            self._remote = self._by_model_name(
+                                await within(self.session_timeout_s, connection_used.tools())
+                            )
                     finally:
-                        if used is not connection:
-                            self._spare = used
+                        if connection_used is not connection:
+                            self._spare = connection_used
         return self._remote
 
-    def _named(self, tools: list[Any]) -> dict[str, tuple[str, Json]]:
-        """The tools by names that every model API takes: letters, digits, `_` and `-`."""
+    def _by_model_name(self, tools: list[Any]) -> dict[str, tuple[str, Json]]:
+        """The tools by names that every model API accepts: letters, digits, `_` and `-`."""
         missing = sorted(set(self.only_tools) - {each.name for each in tools})
         if missing:
-            there = ", ".join(each.name for each in tools)
-            raise ToolError(f"only_tools: {self._target.label} has no {', '.join(missing)}; there are: {there}")
-        named: dict[str, tuple[str, Json]] = {}
+            available = ", ".join(each.name for each in tools)
+            raise ToolError(f"only_tools: {self._target.label} has no {', '.join(missing)}; there are: {available}")
+        by_name: dict[str, tuple[str, Json]] = {}
         for each in tools:
             if self.only_tools and each.name not in self.only_tools:
                 continue
-            name = fit = _UNFIT.sub("_", each.name)[:_LONGEST_NAME]
+            name = base_name = _UNFIT.sub("_", each.name)[:_LONGEST_NAME]
             count = 2
-            while name in named:
-                name, count = f"{fit[: _LONGEST_NAME - 4]}_{count}", count + 1
+            while name in by_name:
+                name, count = f"{base_name[: _LONGEST_NAME - 4]}_{count}", count + 1
             about = {"type": "function", "name": name, "description": each.description or "", "strict": False}
-            named[name] = each.name, {**about, "parameters": each.input_schema}
-        return named
+            by_name[name] = each.name, {**about, "parameters": each.input_schema}
+        return by_name
 
-    async def _own_connection(self) -> McpConnection:
+    async def _take_connection(self) -> McpConnection:
         spare, self._spare = self._spare, None
         if spare is not None and spare.loop is asyncio.get_running_loop():
             if spare.alive:
                 return spare
             await spare.close()
-        return await self._connected()
+        return await self._connect()
 
     async def _shared_connection(self) -> McpConnection:
-        """The one for all; another one if its server ended."""
+        """The connection that all sessions share; a new one if its server has ended."""
         async with self._one_at_a_time():
-            self._spare = await self._own_connection()
+            self._spare = await self._take_connection()
             return self._spare
 
-    async def _connected(self) -> McpConnection:
+    async def _connect(self) -> McpConnection:
         connection = McpConnection(self._target)
         try:
             with blame(ToolError, self._target.label):
                 await within(self.session_timeout_s, connection.ready())
-        except BaseException:  # cancelled, too
+        except BaseException:  # also if cancelled
             await connection.close()
             raise
         return connection
@@ -234,19 +237,25 @@ def _answer(task: Json) -> str:
     return f"The answer is {task.get('expected_answer', 'done')}"
 
 
-def _made(expected: Any, response: Response) -> bool:
-    """Whether each call was made, with at least these arguments, and the server did not refuse it."""
+def _has_calls(expected: Any, response: Response) -> bool:
+    """Whether the model made each call with at least these arguments, and the server accepted it."""
     if not isinstance(expected, list) or not all(isinstance(each, dict) and "name" in each for each in expected):
         raise TaskError('"expected_calls" is a list of {"name": …, "arguments": {…}}')
-    made = [call for call in response.tool_calls if call.output is not None and not call.output.startswith("error:")]
+    successful_calls = [
+        call for call in response.tool_calls if call.output is not None and not call.output.startswith("error:")
+    ]
     for each in expected:
-        right = next((call for call in made if call.name == each["name"] and _holds(call.arguments, each)), None)
-        if right is None:
+        matching = next(
+            (call for call in successful_calls if call.name == each["name"] and _holds(call.arguments, each)), None
+        )
+        if matching is None:
             return False
-        made.remove(right)
+        successful_calls.remove(matching)
     return True
 
 
 def _holds(arguments: Any, expected: Json) -> bool:
-    wanted = expected.get("arguments") or {}
-    return isinstance(arguments, dict) and all(name in arguments and arguments[name] == wanted[name] for name in wanted)
+    expected_arguments = expected.get("arguments") or {}
+    return isinstance(arguments, dict) and all(
+        name in arguments and arguments[name] == expected_arguments[name] for name in expected_arguments
+    )

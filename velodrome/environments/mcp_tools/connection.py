@@ -1,8 +1,7 @@
 """One session with an MCP server, with the official SDK.
 
-The SDK's scopes belong to the task that entered them, so a connection is held open by a task of its own. A server
-that is a command ends with its connection, and with this process however that ends. The SDK is imported when the
-first connection is opened.
+The SDK's scopes belong to the task that entered them, so each connection has a task that keeps it open. A server that
+is a command ends with its connection, or with this process in any case. The first connection imports the SDK.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from velodrome.settings.masking import mask_text, secrets_in
 
 Json = dict[str, Any]
 
-# What a server inherits; the rest of our environment, with its keys and tokens, is not its business.
+# The variables that a server inherits; all others, such as keys and tokens, are withheld.
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "VIRTUAL_ENV")
 _MESSAGE_BYTES = 64 << 20
-_MOST_PAGES = 100
-_TOLD = frozenset((-32602, -32601))  # wrong arguments, no such tool: the model's mistakes
+_MAX_PAGES = 100
+_MODEL_MISTAKES = frozenset((-32602, -32601))  # wrong arguments, no such tool
 
 
 @dataclass(frozen=True)
 class McpTarget:
-    """Where a server is: a command, or a URL."""
+    """How to reach a server: a command, or a URL."""
 
     command: Sequence[str] = ()
     url: str = ""
@@ -43,7 +42,7 @@ class McpTarget:
 
     @property
     def label(self) -> str:
-        """The server in a message."""
+        """The server's name in messages."""
         return "MCP server " + mask_text(self.url or " ".join(self.command), self.secrets)[:200]
 
     @property
@@ -66,7 +65,7 @@ class McpConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used: not closed, and its server has not ended."""
+        """Whether it is usable: not closed, and its server has not ended."""
         ended = self._program is not None and self._program.reader.at_eof()
         return not self._task.done() and not self._stop.is_set() and not ended
 
@@ -75,47 +74,47 @@ class McpConnection:
         await asyncio.wait({self._up, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done() and not self._up.done():
             error = self._task.exception()
-            why = "closed" if error is None else describe(_first(error))
-            failed = "cannot be reached; is it running?" if self.target.url else "did not start:"
-            raise ToolError(await self._said(f"{self.target.label} {failed} {why}")) from error
+            why = "closed" if error is None else describe(_innermost(error))
+            failure = "cannot be reached; is it running?" if self.target.url else "did not start:"
+            raise ToolError(await self._with_ending(f"{self.target.label} {failure} {why}")) from error
 
     async def tools(self) -> list[Any]:
         """Every tool of the server, as the SDK describes them."""
-        listed: list[Any] = []
+        tools: list[Any] = []
         cursor = None
-        for _ in range(_MOST_PAGES):
-            page = await self._asked("tools/list", self._client.list_tools(cursor=cursor))
-            listed += page.tools
+        for _ in range(_MAX_PAGES):
+            page = await self._request("tools/list", self._client.list_tools(cursor=cursor))
+            tools += page.tools
             cursor = page.next_cursor
             if not cursor:
                 break
-        return listed
+        return tools
 
     async def call(self, name: str, arguments: Json) -> str:
-        """The result of a tool as text. What the server refuses is text too; a server that failed is a `ToolError`."""
+        """The result of a tool as text. A refused call is also text; a failure of the server is a `ToolError`."""
         try:
-            result = await self._asked(name, self._client.call_tool(name, arguments))
+            result = await self._request(name, self._client.call_tool(name, arguments))
         except ToolError as error:
-            if getattr(error.__cause__, "code", None) in _TOLD:
+            if getattr(error.__cause__, "code", None) in _MODEL_MISTAKES:
                 return self._masked(f"error: {error}")
             raise
         text = self._masked(content_text(result))
         return f"error: {text}" if result.is_error and not text.startswith("error:") else text
 
-    async def _asked(self, what: str, answer: Coroutine[Any, Any, Any]) -> Any:
-        """What the server answers. An error that the server sent, or the end of it, is a `ToolError`."""
+    async def _request(self, method: str, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Await the server's answer. An error from the server, or its end, is a `ToolError`."""
         from mcp.shared.exceptions import MCPError
 
         try:
-            with blame(ToolError, f"{what}: {self.target.label}"):
+            with blame(ToolError, f"{method}: {self.target.label}"):
                 return await answer
         except ToolError as error:
             cause = error.__cause__
-            text = f"{what}: {self.target.label}: {cause.message}" if isinstance(cause, MCPError) else str(error)
-            raise ToolError(await self._said(text)) from cause
+            text = f"{method}: {self.target.label}: {cause.message}" if isinstance(cause, MCPError) else str(error)
+            raise ToolError(await self._with_ending(text)) from cause
 
     async def close(self) -> None:
-        """End the session, and the server if it is ours."""
+        """End the session, and the server if it is a command."""
         self._stop.set()
         if not self._up.done():
             self._task.cancel()
@@ -135,7 +134,7 @@ class McpConnection:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            waits = httpx2.Timeout(30.0, read=None)  # a call has its time in `tool_timeout_s`
+            waits = httpx2.Timeout(30.0, read=None)  # calls are limited by `tool_timeout_s`
             client = httpx2.AsyncClient(headers=dict(self.target.headers), timeout=waits)
             return streamable_http_client(self.target.url, http_client=await stack.enter_async_context(client))
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(self.target.env)
@@ -144,8 +143,8 @@ class McpConnection:
         stack.push_async_callback(self._program.close)
         return _messages(self._program)
 
-    async def _said(self, text: str) -> str:
-        """The message, with how the server ended and its last words if it did."""
+    async def _with_ending(self, text: str) -> str:
+        """The message without secrets; if the server has ended, with its exit status and last output."""
         program = self._program
         if program is not None and program.reader.at_eof():
             text = f"{text} ({await program.ended()})"
@@ -199,13 +198,13 @@ async def _messages(program: Program) -> AsyncIterator[tuple[Any, Any]]:
 async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readline()
-    except ValueError:  # longer than any message: nothing after it can be trusted
+    except ValueError:  # longer than any message: the rest of the stream is unusable
         reader.feed_eof()
         return b""
 
 
 def content_text(result: Any) -> str:
-    """What a model reads of a result: its texts, a note for each image, or the structured content alone as JSON."""
+    """The text of a result for the model: its texts and a note for each image, or its structured content as JSON."""
     parts = [_part(block) for block in result.content]
     if not parts and result.structured_content is not None:
         return orjson.dumps(result.structured_content).decode()
@@ -218,14 +217,16 @@ def _part(block: Any) -> str:
     if block.type in ("image", "audio"):
         return f"[{block.type}: {block.mime_type}, {len(block.data) * 3 // 4} bytes]"
     if block.type == "resource":
-        there = block.resource
+        resource = block.resource
         return (
-            str(there.text) if hasattr(there, "text") else f"[resource: {there.uri}, {len(there.blob) * 3 // 4} bytes]"
+            str(resource.text)
+            if hasattr(resource, "text")
+            else f"[resource: {resource.uri}, {len(resource.blob) * 3 // 4} bytes]"
         )
     return f"[{block.type}: {getattr(block, 'uri', '')}]"
 
 
-def _first(error: BaseException) -> BaseException:
+def _innermost(error: BaseException) -> BaseException:
     """The error inside the groups that the SDK's task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

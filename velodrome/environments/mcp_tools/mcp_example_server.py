@@ -1,6 +1,6 @@
 """A small MCP server to try things with: a warehouse whose stock changes when something is reserved.
 
-It uses the standard library alone, so it starts in the time of an interpreter: one message of JSON per line, and the
+It uses only the standard library, so it starts quickly. It reads one message of JSON per line, and has the
 methods that a client of tools needs.
 """
 
@@ -59,15 +59,15 @@ def parameters(name: str) -> list[str]:
     return [each for each in TOOLS[name].__annotations__ if each != "return"]
 
 
-def described(name: str) -> Json:
-    """A tool as `tools/list` has it."""
+def tool_schema(name: str) -> Json:
+    """A tool in the format of `tools/list`."""
     names = parameters(name)
     schema = {"type": "object", "properties": {each: KINDS[each] for each in names}, "required": names}
     return {"name": name, "description": TOOLS[name].__doc__, "inputSchema": schema}
 
 
 def call(name: Any, arguments: Any) -> Json:
-    """A tool's result; what the caller did wrong is a result too."""
+    """A tool's result; a mistake of the caller is also a result."""
     try:
         if name not in TOOLS or not isinstance(arguments, dict) or set(arguments) != set(parameters(name)):
             raise ValueError(f"{name!r:.40} takes {parameters(name) if name in TOOLS else 'nothing: no such tool'}")
@@ -88,7 +88,7 @@ def answer(message: Json) -> Json:
         about = {"name": "warehouse", "version": "1"}
         return {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}}
     if method == "tools/list":
-        return {"result": {"tools": [described(name) for name in TOOLS]}}
+        return {"result": {"tools": [tool_schema(name) for name in TOOLS]}}
     if method == "tools/call":
         return {"result": call(params.get("name"), params.get("arguments") or {})}
     if method == "ping":

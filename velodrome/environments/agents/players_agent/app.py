@@ -1,7 +1,7 @@
-"""Several players in one environment, each with its own model and conversation, until the environment ends it.
+"""Several players in one environment, each with its own model and conversation, until the game ends.
 
-Those whom the environment addresses act, side by side if they are several. Tools work within a turn. The row is that of
-the learner, or of the first player; the conversations and rewards of all are in it, by name.
+The players that the environment addresses act concurrently. Tools work within a turn. The row has the conversation of
+the learner, or of the first player; the conversations and rewards of all players are in it by name.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from velodrome.timing.spans import span
 
 @dataclass(slots=True)
 class Seat:
-    """One player in one rollout: the prompt, and what was said since."""
+    """One player in one rollout: the prompt, and the conversation after it."""
 
     agent: SimpleAgent
     request: Json
     talk: Conversation = field(default_factory=Conversation)
-    last: Json = field(default_factory=dict)  # the conversation up to the last turn, as a Response
+    last_response: Json = field(default_factory=dict)  # the conversation up to the last turn, as a Response
 
-    def hear(self, observation: Any) -> None:
-        """Something the environment says to this player; before its first answer it belongs to the prompt."""
-        news = observation_messages(observation)
+    def add_observation(self, observation: Any) -> None:
+        """Add an observation for this player. Before the player's first answer it is part of the prompt."""
+        new_messages = observation_messages(observation)
         if self.talk.items:
-            self.talk.add(map(spoken_turn, news))
+            self.talk.add(map(spoken_turn, new_messages))
         else:
-            self.request = {**self.request, "input": [*prompt_of(self.request), *news]}
+            self.request = {**self.request, "input": [*prompt_of(self.request), *new_messages]}
 
     async def act(self, session: str) -> str:
         """The player's answer, after the tools it calls."""
         before = len(self.talk.items)
-        self.last = await self.agent.turn(session, self.request, self.talk)
+        self.last_response = await self.agent.turn(session, self.request, self.talk)
         return final_text(self.talk.items[before:])
 
     def response(self) -> Json:
-        """All of it as one Response."""
-        whole = complete({**self.last, "output": self.talk.items, "usage": self.talk.usage}, self.request)
-        return {**whole, "output": distinct_ids(whole["output"], whole["id"])}
+        """The whole conversation as one Response."""
+        full_response = complete(
+            {**self.last_response, "output": self.talk.items, "usage": self.talk.usage}, self.request
+        )
+        return {**full_response, "output": distinct_ids(full_response["output"], full_response["id"])}
 
     def row(self) -> Json:
         """The conversation for the row."""
@@ -58,7 +60,7 @@ class Seat:
 
 @dataclass(slots=True)
 class Match:
-    """What the turns came to so far. `stop` is the word for the limit that stopped them."""
+    """The result of the turns so far. `stop` names the limit that stopped them."""
 
     rewards: list[Json] = field(default_factory=list)
     terminated: bool = False
@@ -78,12 +80,12 @@ class Match:
 
     @property
     def fields(self) -> Json:
-        """What the row says of the turns."""
+        """The fields of the turns in the row."""
         return {"step_rewards": self.rewards, "terminated": self.terminated, "truncated": self.truncated}
 
 
 class PlayersAgent(Component):
-    """Plays an environment of several players: `players` says whose model is whose."""
+    """Plays an environment of several players: `players` maps each player to a model."""
 
     players: dict[str, Any] = Field(
         description="the model of each player by name: `{white: {type: responses_api_models, name: INSTANCE}, …}`"
@@ -99,7 +101,7 @@ class PlayersAgent(Component):
     timeout_s: float = Field(3600.0, gt=0, description="one rollout; one that takes longer fails")
 
     def setup(self) -> None:
-        """Every player is a simple agent in the same environment."""
+        """Create a simple agent for every player, in the same environment."""
         if len(self.players) < 2:
             raise InputError("players_agent: players needs at least two names; for one there is simple_agent")
         if self.learner is not None and self.learner not in self.players:
@@ -147,13 +149,13 @@ class PlayersAgent(Component):
         return {**result, **match.fields, "players": talks, "response": response}
 
     async def _play(self, match: Match, session: str, task: Json, seats: dict[str, Seat]) -> None:
-        """Turn after turn until the environment ends it, or a limit does."""
+        """Play turns until the environment ends the game, or a limit stops it."""
         with span("tool:reset"), blame(ToolError, "reset"):
             turn = await self._turns.begin(session, task)
         if turn is None or not isinstance(turn["observation"], dict):
             raise AgentError("the environment addresses no players; simple_agent plays it")
         for round_ in range(self.max_rounds + 1):
-            addressed = self._tell(turn["observation"], seats)
+            addressed = self._deliver(turn["observation"], seats)
             if match.over or match.stop:
                 return
             if round_ == self.max_rounds:
@@ -166,44 +168,44 @@ class PlayersAgent(Component):
                 turn = await self._turns.advance(session, actions)
             match.add(turn)
 
-    def _tell(self, observations: Json, seats: dict[str, Seat]) -> dict[str, Seat]:
-        """Tell everybody what is addressed to them; they act next."""
-        strangers = [name for name in observations if name not in seats]
-        if strangers:
-            raise ToolError(f'the environment addresses "{strangers[0]:.40}"; the players are {", ".join(seats)}')
+    def _deliver(self, observations: Json, seats: dict[str, Seat]) -> dict[str, Seat]:
+        """Deliver the observations; returns the addressed players, who act next."""
+        unknown = [name for name in observations if name not in seats]
+        if unknown:
+            raise ToolError(f'the environment addresses "{unknown[0]:.40}"; the players are {", ".join(seats)}')
         for name, observation in observations.items():
-            seats[name].hear(observation)
+            seats[name].add_observation(observation)
         return {name: seats[name] for name in observations}
 
     async def _act(self, match: Match, session: str, seats: dict[str, Seat]) -> dict[str, str]:
-        """What those who were addressed answer, side by side; an answer that was cut off stops the match."""
+        """Get the addressed players' actions concurrently. An answer that was cut off stops the match."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {name: group.create_task(self._answer(name, seat, session)) for name, seat in seats.items()}
         except* RolloutError as errors:
-            first = errors.exceptions[0]
-            raise first from first.__cause__
+            first_error = errors.exceptions[0]
+            raise first_error from first_error.__cause__
         for seat in seats.values():
-            if seat.last.get("status") == "incomplete":
-                match.stop = stop_reason(seat.last, seat.request) or "incomplete"
+            if seat.last_response.get("status") == "incomplete":
+                match.stop = stop_reason(seat.last_response, seat.request) or "incomplete"
         return {name: task.result() for name, task in tasks.items()}
 
     async def _answer(self, name: str, seat: Seat, session: str) -> str:
-        """One player's turn. Where one player learns, a failure of another's model is not the learner's."""
+        """One player's turn. If one player learns, a failure of another player's model is a `ToolError`."""
         try:
             return await seat.act(session)
         except ModelError as error:
             kind = ModelError if self.learner in (None, name) else ToolError
-            failed = kind(f"{name}: {error}")
-            failed.place, failed.away = error.place, error.away
-            raise failed from error
+            rollout_error = kind(f"{name}: {error}")
+            rollout_error.place, rollout_error.away = error.place, error.away
+            raise rollout_error from error
 
     async def respond(self, request: Json) -> Json:
-        """Continue one conversation, of the learner or the first player; nothing is played."""
+        """Continue one conversation with the learner's or the first player's model, without the game."""
         return await self._agents[self.learner or next(iter(self._agents))].respond(request)
 
     async def deferrable(self) -> bool:
-        """Whether verification can be left for later."""
+        """Whether verification can run later."""
         return await self.environment.deferrable()
 
     async def aclose(self) -> None:
