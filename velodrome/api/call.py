@@ -1,4 +1,4 @@
-"""What every public call has in common: a keyword it does not have is refused with the nearest name."""
+"""The wrapper of public calls: an unknown keyword is refused, with the nearest name as a suggestion."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ R = TypeVar("R")
 
 
 def public_call(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, for which an unknown keyword is an `InputError`, as an unknown setting is for a verb."""
+    """Wrap a function: an unknown keyword raises an `InputError`, like an unknown setting of a verb."""
     names = [name for name, each in inspect.signature(function).parameters.items() if each.kind is not each.VAR_KEYWORD]
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         unknown = [name for name in keywords if name not in names]
         if unknown:
-            everything = f"; the keywords are {', '.join(names)}"
+            all_names = f"; the keywords are {', '.join(names)}"
             where = function.__name__
-            raise InputError(*(f'{where}: unknown key "{name}"{hint(name, names) or everything}' for name in unknown))
+            raise InputError(*(f'{where}: unknown key "{name}"{hint(name, names) or all_names}' for name in unknown))
         return function(*args, **keywords)
 
     return call

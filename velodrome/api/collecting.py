@@ -189,12 +189,12 @@ def recorded(model: Any) -> Model:
 
 
 def _input(path: Path) -> Path:
-    """The file of tasks that is there, or the pattern of several."""
+    """The existing file of tasks, or the pattern of several."""
     return find_inputs(path)[0] if not is_pattern(path) else path
 
 
 def _fields(model: type[Settings], keywords: Json) -> Json:
-    """Those keywords of a call that are settings."""
+    """The keywords of a call that are settings."""
     return {name: value for name, value in keywords.items() if name in model.model_fields}
 
 
@@ -207,7 +207,7 @@ def _agents(agent: Any, config: Any) -> Agents:
 
 
 def _scorer(environment: Any, name: str | None) -> LiveAgents:
-    """What was passed to `verify`: an environment, or an agent that has one."""
+    """The agents for the argument of `verify`: an environment, or an agent that has one."""
     if inspect.isclass(environment) or not (hasattr(environment, "score") or hasattr(environment, "run")):
         raise InputError(f"expected an environment, or an agent that has one, not {environment!r:.80}")
     if hasattr(environment, "score"):

@@ -84,14 +84,14 @@ def metrics(
 
 
 def _noted(result: Json) -> Json:
-    """The result, with its notes in the log, where the command line prints them."""
+    """Log the notes of a result, which the command line prints."""
     for note in result["notes"]:
         log.warning("%s", note)
     return result
 
 
 def run_metrics(files: Sequence[Path]) -> tuple[Json, list[str]]:
-    """The numbers that a collection of these files prints, and notes on lines that were not counted."""
+    """The numbers of these files, as a collection prints them, and notes on lines that were not counted."""
     numbers, notes = read_metrics(*files)
     if notes and not numbers["rollouts/kept"] and not numbers["rollouts/failed"]:
         raise InputError(f"{files[0]}: no rollouts in it", *notes[:1])

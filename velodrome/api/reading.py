@@ -34,33 +34,33 @@ PathLike = str | os.PathLike[str]
 
 
 class Rows:
-    """The rollouts of one or several files. A key that an earlier file has is passed over in a later one."""
+    """The rollouts of one or several files. A key that is in several files is read from the first of them."""
 
     def __init__(self, paths: Iterable[Path], where: str = "") -> None:
         self.paths = tuple(paths)
         self._filter = where
-        self.notes: list[str] = []  # of the latest pass: what was skipped, and why
+        self.notes: list[str] = []  # of the latest pass: lines that were skipped, and why
 
     def where(self, text: str) -> Rows:
         """The rows that also match a filter, in the viewer's language: `reward<1 tools>3 error:timeout "text"`."""
         if not isinstance(text, str):
             raise InputError(f'a filter is a text, as in where("reward<1 tools>3"), not {text!r:.80}')
-        wing("index").Query.parse(text)  # a mistake is reported here and not at the first rollout
+        wing("index").Query.parse(text)  # report a mistake now, not at the first rollout
         return Rows(self.paths, f"{self._filter} {text}".strip())
 
     def __iter__(self) -> Iterator[Rollout]:
         notes: list[str] = []
-        before: set[str] = set()
+        earlier_keys: set[str] = set()
         for path in self.paths:
-            own: set[str] = set()
+            file_keys: set[str] = set()
             for row in self._filtered(path) if self._filter else _all(path, notes):
                 rollout = Rollout(row)
                 if len(self.paths) > 1:
-                    if rollout.key in before:
+                    if rollout.key in earlier_keys:
                         continue
-                    own.add(rollout.key)
+                    file_keys.add(rollout.key)
                 yield rollout
-            before |= own - {""}
+            earlier_keys |= file_keys - {""}
         self.notes = notes
 
     def _filtered(self, path: Path) -> Iterator[Json]:
@@ -131,7 +131,7 @@ def read(rollouts: PathLike | Iterable[PathLike], where: str = "") -> Rows:
 
 
 def checked_files(rollouts: PathLike | Iterable[PathLike]) -> list[Path]:
-    """The files to read, or every mistake in them."""
+    """The files to read. Raises an `InputError` with all mistakes."""
     paths = named_files(rollouts)
     problems = [problem for path in paths if (problem := _problem(path)) is not None]
     resolved = [path.resolve() for path in paths]
@@ -155,8 +155,8 @@ def _members(rollouts: Any, what: str) -> list[Any]:
     """The members of a list of files or rollouts. A table is refused: iterating it gives the names of its columns."""
     table = hasattr(rollouts, "columns")
     if table or isinstance(rollouts, Mapping | bytes) or not isinstance(rollouts, Iterable):
-        thing = f"a {type(rollouts).__name__}" if table else f"{rollouts!r:.80}"
-        raise InputError(f"rollouts: expected a file, or a list of {what}, not {thing}")
+        description = f"a {type(rollouts).__name__}" if table else f"{rollouts!r:.80}"
+        raise InputError(f"rollouts: expected a file, or a list of {what}, not {description}")
     return list(rollouts)
 
 

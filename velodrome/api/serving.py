@@ -36,8 +36,8 @@ async def serve(
     matters. The component stays open: it belongs to the caller. Port 0 is any free port; a host beyond loopback needs a
     token.
     """
-    named = {"model": (model, as_model), "agent": (agent, as_agent), "environment": (environment, as_resources)}
-    live = [convert(thing) for thing, convert in named.values() if thing is not None]
+    components = {"model": (model, as_model), "agent": (agent, as_agent), "environment": (environment, as_resources)}
+    live = [convert(thing) for thing, convert in components.values() if thing is not None]
     live += [component] if component is not None else []
     if inspect.isroutine(component):
         raise InputError(f"serve: say what {component.__name__} is: serve(model=…) or serve(agent=…)")

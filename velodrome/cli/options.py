@@ -1,7 +1,7 @@
 """Groups of `+name=value` settings that several verbs share.
 
-A verb's settings are a model that inherits from the groups it takes: its own settings come first in `--help` and in the
-docs, then those of the groups from left to right.
+A verb's settings are a model that inherits from these groups. In `--help` and the docs its own settings come first,
+then those of the groups from left to right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ O = TypeVar("O", bound=Settings)  # noqa: E741 - options
 
 
 class HeadOptions(Settings):
-    """Where the head server is."""
+    """The address and the token of the head server."""
 
     head_server: dict[str, Any] = Field({}, description="{host, port} of the head server; 127.0.0.1, 11000 by default")
     server_token: Text | None = Field(None, description="the token of the servers; or VELODROME_TOKEN")
@@ -36,7 +36,7 @@ class ServerOptions(HeadOptions):
 
 
 class WatchOptions(ProfilingOptions):
-    """What a collection reports while it runs."""
+    """The reports of a collection: trace, metrics and spans."""
 
     trace_path: FilePath | None = Field(None, description="write a trace for Perfetto or Chrome (.json, .json.gz)")
     trace_max_mb: Count = Field(256, description="the largest size of a trace, before compression")
@@ -45,7 +45,7 @@ class WatchOptions(ProfilingOptions):
 
 
 def read_options(model: type[O], config: Config, defaults: Mapping[str, Any] = MappingProxyType({})) -> O:
-    """The settings of a verb, picked from the configuration; other keys in it may serve the config files."""
+    """The settings of a verb, from the configuration; its other keys may be for config files."""
     names = setting_names(model)
     return model.read({**defaults, **{name: value for name, value in config.settings.items() if name in names}})
 
@@ -53,13 +53,13 @@ def read_options(model: type[O], config: Config, defaults: Mapping[str, Any] = M
 def load_options(model: type[O], argv: Sequence[str], *, scoring: bool = False) -> tuple[Config, O]:
     """The configuration of a command line, and the verb's own settings. An unknown setting is refused.
 
-    A collection without an input gets the example tasks of the one environment that is named.
+    Without an input, a collection with one environment uses its example tasks.
     """
-    read = read_plain(argv, model)
-    config = load(read.words, known=setting_names(model), scoring=scoring)
+    command = read_plain(argv, model)
+    config = load(command.words, known=setting_names(model), scoring=scoring)
     defaults = {}
-    if "input" in model.model_fields and not scoring and len(read.examples) == 1:
-        defaults = {"input_jsonl_fpath": read.examples[0]}
+    if "input" in model.model_fields and not scoring and len(command.examples) == 1:
+        defaults = {"input_jsonl_fpath": command.examples[0]}
         if config.settings.get("input_jsonl_fpath") is None:
-            say(f"tasks: the examples of the environment, {read.examples[0]}; a .jsonl file gives others")
+            say(f"tasks: the examples of the environment, {command.examples[0]}; a .jsonl file gives others")
     return config, read_options(model, config, defaults)

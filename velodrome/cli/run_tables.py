@@ -1,4 +1,4 @@
-"""The end of a collection for a person: what came of it, on one screen, and what to type next."""
+"""The end of a collection on a terminal: its results on one screen, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from velodrome.timing.report import clean
 
 Json = dict[str, Any]
 
-_READ_AGAIN_BYTES = 100_000_000  # a larger file is not read once more for the intervals
+_READ_AGAIN_BYTES = 100_000_000  # intervals of larger files are not computed
 _MOST_NUMBERS = 8
 _MOST_REASONS = 5
 
 
 def run_end(result: Run, output: Path) -> str:
-    """The numbers of the output, why rollouts failed, and what to type next."""
+    """The numbers of the output, the reasons of failures, and the next commands."""
     table = run_table(result.metrics, [output], result.reasons)
     commands = [f"velo view {shlex.quote(str(output))}"] if result.kept else []
     if result.failed:
@@ -33,12 +33,12 @@ def run_end(result: Run, output: Path) -> str:
 
 def run_table(metrics: Json, files: Sequence[Path], reasons: Mapping[str, int] | None = None) -> str:
     """Reward and pass@k with their intervals, other numbers, tokens, time, throughput, and failures by reason."""
-    known = _intervals(files) if sum(path.stat().st_size for path in files) <= _READ_AGAIN_BYTES else {}
-    return pairs([*_scores(metrics, known), *_costs(metrics), *_rollouts(metrics, reasons or {})])
+    intervals = _intervals(files) if sum(path.stat().st_size for path in files) <= _READ_AGAIN_BYTES else {}
+    return pairs([*_scores(metrics, intervals), *_costs(metrics), *_rollouts(metrics, reasons or {})])
 
 
 def _intervals(files: Sequence[Path]) -> Json:
-    """Of the reward and of each rate its interval, as text."""
+    """The intervals of the reward and of each rate, as text."""
     run = read_groups(files, MetricsSettings(fields=("reward",)))["run"]
     return {
         name: f"[{each['low']:.3f}, {each['high']:.3f}]"

@@ -1,4 +1,4 @@
-"""The standard streams, also where they are closed, on a full disk, or a pipe without a reader.
+"""The standard streams, which may be closed, on a full disk, or a pipe without a reader.
 
 Printing never fails a rollout. A failed write to stderr is ignored. A failed write to stdout makes the exit code 1.
 """
@@ -27,7 +27,7 @@ _typed: dict[str, str] = {}
 
 
 def kept_path(path: Path) -> Path:
-    """The absolute path, for an environment may change the working directory. Messages show it as it was typed."""
+    """The absolute path, because an environment may change the working directory. Messages show the typed path."""
     kept, typed = (str(each).removesuffix(".zst").removesuffix(".jsonl") for each in (path.absolute(), path))
     _typed[kept] = typed
     return path.absolute()
@@ -54,7 +54,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def still_working(what: str) -> Iterator[Callable[[str], None]]:
-    """Report long work: what it is and how long it has taken, after two seconds and then every five.
+    """Report long work and its duration, after two seconds and then every five.
 
     Yields a function that sets the current step.
     """
@@ -78,7 +78,7 @@ def still_working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def help_width() -> int:
-    """How wide help is: the terminal, but no wider than is easy to read; 80 columns on a pipe."""
+    """The width of help: the terminal, up to a readable width; 80 columns on a pipe."""
     from velodrome.timing.screen import screen_width
 
     return min(screen_width(sys.stdout), WIDEST_HELP)
@@ -86,7 +86,7 @@ def help_width() -> int:
 
 @contextmanager
 def within_page() -> Iterator[None]:
-    """On a terminal, tables and pictures are as wide as it is."""
+    """Limit tables and pictures to the width of the terminal."""
     from velodrome.timing.screen import page, page_width
 
     before = page.set(page_width(sys.stdout))
@@ -115,7 +115,7 @@ class _SafeStream(io.FileIO):
 
 
 def escape(error: UnicodeError) -> tuple[str, int]:
-    """Characters that the encoding lacks, escaped as in JSON, so that a line of JSON stays valid."""
+    """An error handler: escape characters that the encoding lacks as in JSON, so that JSON stays valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -126,7 +126,7 @@ codecs.register_error(ESCAPED, escape)
 
 
 def mend_streams() -> None:
-    """Open what is closed, so that no file or socket gets a standard number, and take over stdout and stderr."""
+    """Open closed standard streams, so that no file gets their numbers, and replace stdout and stderr."""
     for fd, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):  # so that a write to a closed stdout fails
         try:
             os.fstat(fd)
@@ -153,7 +153,7 @@ def _text(raw: _SafeStream, before: TextIO | None) -> TextIO:
 
 
 def exit_code_after_flush(code: int) -> int:
-    """The exit code, once all is printed: 1 if stdout did not take the result."""
+    """Flush stdout. Returns the exit code, which is 1 if the result could not be written."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     raw = getattr(buffer, "raw", buffer)

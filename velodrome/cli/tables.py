@@ -1,7 +1,7 @@
 """Results: a table on a terminal, JSON on a pipe.
 
-One rule for every verb: what is JSON on a pipe is a table on a terminal, and `--json` is JSON everywhere. A report that
-is text on a pipe stays text.
+The same rule holds for every verb: a result is a table on a terminal and JSON on a pipe, and `--json` is JSON
+everywhere. Reports that are text on a pipe stay text.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def wants_json(requested: bool = False) -> bool:
     return requested or not is_terminal(sys.stdout)
 
 
-def print_result(value: Any, drawn: Callable[[], str], *, as_json: bool = False) -> None:
+def print_result(value: Any, draw: Callable[[], str], *, as_json: bool = False) -> None:
     """Print the result of a verb: a table on a terminal, JSON on a pipe."""
-    print_text(drawn()) if not wants_json(as_json) else print_lines(printed_json(value))
+    print_text(draw()) if not wants_json(as_json) else print_lines(printed_json(value))
 
 
 def print_text(text: str) -> None:
-    """A report, within the columns of the terminal."""
+    """Print a report, fitted to the terminal."""
     print_lines(for_stream(fitted(text, page_width(sys.stdout)), sys.stdout))
 
 
 def print_lines(text: str) -> None:
-    """Print lines as they are. A pipe whose reader has gone does not change the exit code."""
+    """Print lines unchanged. A closed pipe does not change the exit code."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -50,29 +50,29 @@ def print_lines(text: str) -> None:
 
 
 def ink(text: str, style: str) -> str:
-    """The text in a colour, where stdout has colours."""
+    """The text in a style, if stdout has colours."""
     return painted(text, style, sys.stdout)
 
 
 def pairs(rows: Iterable[Row]) -> str:
     """Names and values in two columns."""
-    kept = [(escaped(name), text) for name, text in rows if text]
-    width = max((columns(name) for name, _ in kept), default=0)
-    return "\n".join(f"{ink(padded(name, width), 'dim')}  {text}" for name, text in kept)
+    filled = [(escaped(name), text) for name, text in rows if text]
+    width = max((columns(name) for name, _ in filled), default=0)
+    return "\n".join(f"{ink(padded(name, width), 'dim')}  {text}" for name, text in filled)
 
 
 def next_step(*commands: str) -> str:
-    """What to type next."""
+    """The commands to run next."""
     first, *more = map(escaped, commands)
     return "\n".join([f"{ink('next:', 'accent')} {first}", *(f"      {command}" for command in more)])
 
 
-def print_counts(values: Mapping[str, Any], then: str = "", *, as_json: bool = False) -> None:
-    """A small result, such as the counts of a verb that writes a file, and what to type next."""
+def print_counts(values: Mapping[str, Any], next_command: str = "", *, as_json: bool = False) -> None:
+    """Print a small result, such as the counts of a verb that writes a file, and the next command."""
 
     def drawn() -> str:
         rows = pairs((name.replace("_", " "), _cell(value)) for name, value in values.items())
-        return f"{rows}\n\n{next_step(then)}" if then else rows
+        return f"{rows}\n\n{next_step(next_command)}" if next_command else rows
 
     print_result(values, drawn, as_json=as_json)
 

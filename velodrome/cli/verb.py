@@ -1,7 +1,7 @@
-"""A verb's settings, declared once as a model. `--help`, the docs and the parser are made from it.
+"""A verb's settings, declared once as a model, for `--help`, the docs and the parser.
 
 A verb has `+name=value` settings, read from the configuration (`options.py`), or ordinary flags and arguments, read
-here. Every mistake is reported at once, each under the flag it belongs to.
+here. All mistakes are reported together, each with its flag.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SHORT = MappingProxyType({"-o": "output", "-n": "repeats"})
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb: its usage, what it does, its settings by heading, and the end of its help."""
+    """One verb: its usage, a description, its settings by heading, and the end of its help."""
 
     usage: str
     about: str
     settings: Mapping[str, type[Settings]] = field(default_factory=dict)
     more: str = ""
     plus: bool = False  # whether settings are typed as +name=value
-    plus_parts: tuple[str, ...] = ()  # the models whose settings are, in a verb whose others are flags
+    plus_parts: tuple[str, ...] = ()  # the models with such settings, if the others are flags
 
     def help(self, width: int = USUAL) -> str:
-        """What `--help` prints, in lines of so many columns."""
+        """The text of `--help`, in lines of `width` columns."""
         lines = [
             fitted(f"{'       ' if at else 'usage: '}{line}", width, hang=11)
             for at, line in enumerate(self.usage.splitlines())
@@ -64,7 +64,7 @@ class Verb:
         return f"{title}\n{two_columns(rows, width)}"
 
     def as_typed(self, text: str) -> str:
-        """A message of the package with switches as they are typed: "set overwrite" becomes "give --overwrite"."""
+        """A message with switches as on the command line: "set overwrite" becomes "give --overwrite"."""
         for model in self.settings.values():
             for name, each in ordered_fields(model).items():
                 if plain_kind(each.annotation) is bool:
@@ -73,7 +73,7 @@ class Verb:
         return text
 
     def has_plus(self, model: type[Settings]) -> bool:
-        """Whether settings of this model are typed as +name=value: all of the verb's, or those of one of its parts."""
+        """Whether settings of this model are typed as +name=value."""
         return self.plus or model.__name__ in self.plus_parts
 
     def lines(self, model: type[Settings], width: int = USUAL) -> str:
@@ -81,7 +81,7 @@ class Verb:
         return two_columns([(typed, text) for typed, text, _ in self.rows(model)], width)
 
     def rows(self, model: type[Settings]) -> list[tuple[str, str, str]]:
-        """Of each setting: how it is typed, its description with the default, and the default."""
+        """Each setting: its form on the command line, its description with the default, and the default."""
         fields = list(ordered_fields(model).values())
         rows = setting_rows(model)
         return [
@@ -91,7 +91,7 @@ class Verb:
 
 
 def two_columns(rows: Sequence[tuple[str, str]], width: int) -> str:
-    """Names and texts beside each other; where that does not fit, the text is below its name."""
+    """Names and texts side by side; a text that does not fit is below its name."""
     column = min(MOST_NAME, width // 2 - 4, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:
@@ -112,7 +112,7 @@ def is_option(each: FieldInfo) -> bool:
 
 
 class JsonFlag(Settings):
-    """The flag of verbs whose result is a table on a terminal, and JSON elsewhere."""
+    """The flag of verbs with a table on a terminal and JSON on a pipe."""
 
     as_json: bool = Field(False, alias="json", description="print JSON, on a terminal too")
 
@@ -123,7 +123,7 @@ def argument(default: Any = ..., *, title: str, description: str) -> Any:
 
 
 def optional_value(*, title: str, description: str) -> Any:
-    """A flag with an optional value, which is empty if it is left out."""
+    """A flag with an optional value; without one it is empty."""
     return Field(None, title=title, description=description, json_schema_extra={"bare": True})
 
 
@@ -148,7 +148,7 @@ def read_flags(model: type[F], argv: Sequence[str], prog: str) -> F:
 
 
 def no_verb(command: str, verbs: Iterable[str], word: str) -> InputError:
-    """The error for a word that is not one of the verbs of a command, or for none."""
+    """The error for an unknown or missing verb of a command."""
     *others, last = verbs
     listed = " or ".join(filter(None, (", ".join(others), last)))
     problem = f"{word!r:.40} is not a verb of {command}; use" if word else f"{command}: which verb?"
@@ -156,7 +156,7 @@ def no_verb(command: str, verbs: Iterable[str], word: str) -> InputError:
 
 
 def _filters_joined(argv: Sequence[str]) -> list[str]:
-    """`--where -tag:bad` as `--where=-tag:bad`: a filter may begin with a minus, which is not another flag."""
+    """Replace `--where -tag:bad` by `--where=-tag:bad`: a filter may begin with a minus."""
     words: list[str] = []
     for word in argv:
         negated = word.startswith("-") and not word.startswith("--")
@@ -204,7 +204,7 @@ def plain_kind(kind: Any) -> Any:
 
 
 def _typed(name: str, each: FieldInfo) -> str:
-    """A flag or an argument as it is typed: `--by FIELD`, `--json`, `FILE`."""
+    """A flag or an argument as in the usage: `--by FIELD`, `--json`, `FILE`."""
     kind = plain_kind(each.annotation)
     extra = each.json_schema_extra if isinstance(each.json_schema_extra, dict) else {}
     value = each.title or ("|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _value_name(kind))
@@ -237,7 +237,7 @@ def _unknown(word: str, flags: Any) -> str:
 
 
 def _with_flag(line: str, names: Mapping[str, str]) -> str:
-    """A problem under the name that was typed: `pass_at: …` becomes `--pass-at: …`."""
+    """A problem with the name of its flag: `pass_at: …` becomes `--pass-at: …`."""
     name = re.match(r'"?(\w+)', line)
     if name is None or name[1] not in names:
         return line

@@ -1,4 +1,4 @@
-"""What a collection reports beside its rows: profiles and metrics while it runs, a trace and spans at its end."""
+"""The reports of a collection: profiles and metrics while it runs, a trace and spans at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velodrome.wings import wing
 
 @contextlib.contextmanager
 def watching(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[Surface]:
-    """What the settings ask for. The trace and the spans are made from the rows, however the collection ends."""
+    """Start the reports. The trace and the spans are made from the rows, even if the collection fails."""
     from velodrome.serving.profiling import profiled
 
     directory = options.profile_folder()
@@ -39,7 +39,7 @@ def watching(options: WatchOptions, output: Path, say: Callable[[str], None]) ->
 
 @contextlib.contextmanager
 def _rendered(options: WatchOptions, output: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """At the end, what the rows of this run show. A path or an address that cannot be used is refused before it."""
+    """At the end, write the trace and the spans of this run. Invalid paths and addresses are refused at the start."""
     renders: list[Callable[[float], list[str]]] = []
     rows = kept_path(output)
     if options.trace_path is not None:

@@ -1,8 +1,8 @@
 """The predicted effect of a change: the ratio of the run's time to its time with the change.
 
 A run is as fast as its scarcest resource: slots, places of a limiter, an interpreter or a rate. Its last rollouts add
-to its end. Predicted = observed x ratio, so omissions of the model cancel out, up to the tightest limit. It
-serves for limits of a known size, not for changes of code.
+to its end. Predicted = observed x ratio, so omissions of the model cancel out, up to the tightest limit. It serves for
+limits of a known size, not for changes of code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The profile of one server (or of the collector) in a folder: parts while it runs, and files for people made of them.
+"""The profile of one server (or of the collector) in a folder: parts of processes, and readable files made from them.
 
-Each process saves its own part every few seconds; a part is whole or absent, and stays when its process is killed. A
-process that saves also rebuilds the files from all parts, under a lock, so no process has to write them at the end.
-Files of the previous run are kept as `.1`, of the run before it as `.2`.
+Each process saves its part every few seconds. A part is complete or absent, and remains if its process is killed. After
+saving, a process rebuilds the files from all parts, under a lock, so nothing has to be written at the end. Files of the
+previous run are kept as `.1`, of the run before it as `.2`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLAIM_S = 5.0  # the workers of a run that was killed need about three seconds 
 
 
 class Part(NamedTuple):
-    """What one process saved: the worker it was, its life (a worker that is started again has a new one), its table."""
+    """The part of one process: its worker, its life (new for each start of a worker), and its table."""
 
     worker: int
     life: str
@@ -46,8 +46,8 @@ class Profiles:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Begin a new profile, alone; files of earlier runs are kept under a number."""
-        with self._opened("claim") as lock:
+        """Start a new profile, with a lock; files of earlier runs are rotated."""
+        with self._lock_file("claim") as lock:
             deadline = time.monotonic() + _CLAIM_S
             while not _locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() > deadline:
@@ -63,8 +63,8 @@ class Profiles:
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
-        """Take part in the profile that was begun: it cannot be put away while this is open."""
-        with self._opened("claim") as lock:
+        """Join the current profile; it cannot be rotated while this is open."""
+        with self._lock_file("claim") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
             yield
 
@@ -73,7 +73,7 @@ class Profiles:
         _replace(self._parts / f"{part.worker}.{part.life}.json", orjson.dumps(part.table.as_json()))
 
     def saved(self) -> list[Part]:
-        """Every part there is."""
+        """All saved parts."""
         parts = []
         for path in sorted(self._parts.glob("*.json")):
             worker, life, _ = path.name.split(".")
@@ -82,8 +82,8 @@ class Profiles:
         return parts
 
     def write(self, *, workers: int, unless_within_s: float = 0.0) -> None:
-        """Make the files from all parts, unless they are not older than that."""
-        with self._opened("write") as lock:
+        """Make the files from all parts, unless they are newer than `unless_within_s`."""
+        with self._lock_file("write") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - self._file(".log").stat().st_mtime < unless_within_s:
@@ -92,13 +92,13 @@ class Profiles:
 
     def _write(self, parts: list[Part], workers: int) -> None:
         clock = parts[0].table.clock if parts else "cpu"
-        everything = merged(clock, [part.table for part in parts])
-        _replace(self._file(".log"), as_text(everything).encode())
-        _replace(self._file(".pstat"), as_pstat(everything))
-        _replace(self._callgrind, as_callgrind(everything, self.name).encode())
+        total = merged(clock, [part.table for part in parts])
+        _replace(self._file(".log"), as_text(total).encode())
+        _replace(self._file(".pstat"), as_pstat(total))
+        _replace(self._callgrind, as_callgrind(total, self.name).encode())
         for worker in range(workers) if workers > 1 else ():
-            own = merged(clock, [part.table for part in parts if part.worker == worker])
-            _replace(self._file(f".worker{worker}.log"), as_text(own).encode())
+            worker_table = merged(clock, [part.table for part in parts if part.worker == worker])
+            _replace(self._file(f".worker{worker}.log"), as_text(worker_table).encode())
 
     def _file(self, ending: str) -> Path:
         return self.directory / f"{self.name}{ending}"
@@ -109,7 +109,7 @@ class Profiles:
         return self.directory / f"callgrind.out.{self.name}"
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
+    def _lock_file(self, name: str) -> Iterator[int]:
         self._parts.mkdir(parents=True, exist_ok=True)
         number = keep_alone(os.open(self._parts / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644))
         try:
@@ -118,7 +118,7 @@ class Profiles:
             close_alone(number)
 
     def _rotate(self) -> None:
-        """Put the run before away, whole: what its processes saved after its files were made is in them too."""
+        """Rotate the files of the previous run, rebuilt from all its parts."""
         parts = self.saved()
         if parts:
             self._write(parts, 1 + max(part.worker for part in parts))
@@ -130,7 +130,7 @@ class Profiles:
 
 
 def shift(path: Path) -> None:
-    """`x` becomes `x.1`; what was that becomes `x.2`, and so on."""
+    """Rotate a file: `x` becomes `x.1`, `x.1` becomes `x.2`, and so on."""
     if not path.exists():
         return
     number = 1
@@ -164,7 +164,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def place(enabled: bool, directory: Path | None) -> Path | None:
-    """Where profiles go, ready to be written to; None if there are to be none."""
+    """The folder of profiles, which is created and writable; None if profiling is off."""
     if not enabled:
         return None
     if directory is None:

@@ -1,7 +1,7 @@
-"""What a stream can show: colour, a moving bar, and how many columns. One place decides, for every command.
+"""The abilities of a stream: colour, a moving bar, and its width. All commands use this module.
 
-Colour follows NO_COLOR, FORCE_COLOR and TERM=dumb, and is never the only sign of anything. Text is wrapped between
-words; a word that is longer than a line, such as a path, stays whole, so that it can be copied.
+Colour follows NO_COLOR, FORCE_COLOR and TERM=dumb, and never carries information alone. Text is wrapped between words;
+a word longer than a line, such as a path, is not split, so that it can be copied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def redraws(stream: IO[str]) -> bool:
 
 
 def is_terminal(stream: IO[str]) -> bool:
-    """Whether a person looks at what is written there."""
+    """Whether the stream is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):  # not a stream, or a closed one
@@ -46,14 +46,14 @@ def is_terminal(stream: IO[str]) -> bool:
 
 
 def page_width(stream: IO[str]) -> int | None:
-    """How many columns a line of this stream has; None if it is not a terminal, so that lines may be long."""
+    """The width of this stream's terminal; None if it is not a terminal, so lines may be long."""
     return screen_width(stream) if is_terminal(stream) else None
 
 
 def screen_width(stream: IO[str]) -> int:
-    """How many columns this stream's terminal has, or is said to have by COLUMNS; 80 without one."""
-    if (said := os.environ.get("COLUMNS", "")).isdigit() and int(said):
-        return max(int(said), NARROWEST)
+    """The width from COLUMNS, else of this stream's terminal, else 80."""
+    if (setting := os.environ.get("COLUMNS", "")).isdigit() and int(setting):
+        return max(int(setting), NARROWEST)
     try:
         size = os.get_terminal_size(stream.fileno()).columns
     except (AttributeError, ValueError, OSError):
@@ -62,7 +62,7 @@ def screen_width(stream: IO[str]) -> int:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """The width of the text on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -77,12 +77,12 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def painted(text: str, style: str, stream: IO[str]) -> str:
-    """The text in a colour, where the stream has colours."""
+    """The text in a style, if the stream has colours."""
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if text and coloured(stream) else text
 
 
 def fitted(text: str, width: int | None, *, hang: int = 2) -> str:
-    """The text with lines of at most `width` columns. What continues a line is indented to where its last column began.
+    """The text with lines of at most `width` columns. A continuation is indented to the start of the last column.
 
     A command continues with a backslash, so that it can still be copied.
     """

@@ -1,8 +1,8 @@
-"""A tree of named stretches of time, and the one way to open a stretch: `with span("model"):`.
+"""A tree of named stretches of time. `with span("model"):` opens one.
 
-The open span is ambient (a context variable), so a model client deep inside a rollout can charge its back-off to the
-right place without being handed anything. Tasks started inside a span inherit it. The root carries the clock, so
-tests inject their own. With no open root a span is measured and dropped.
+The open span is a context variable, so a model client deep inside a rollout can charge its back-off to the right place
+without a parameter. Tasks started inside a span inherit it. The root has the clock, which tests replace. Without an
+open root a span is measured and dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Span:
     ) -> None:
         self.end = self.clock()
         _open.reset(self._token)
-        del self._token  # it leads to the parent: a tree must not be a cycle, or only the garbage collector frees it
+        del self._token  # it refers to the parent: without this, only the garbage collector would free the tree
 
     @property
     def seconds(self) -> float:
@@ -54,7 +54,7 @@ class Span:
         return (self.clock() if self.end is None else self.end) - self.start
 
     def adopt(self, child: Span) -> None:
-        """Hang a span below this one."""
+        """Add a child span."""
         if self.children:
             self.children.append(child)
         else:
@@ -112,20 +112,20 @@ def record(name: str, start: float, end: float, counts: dict[str, float] | None 
 
 def tally(name: str, amount: float = 1) -> None:
     """Add to a count of the open span; without one it is dropped."""
-    here = _open.get()
-    if here is not None:
-        if here.counts is None:
-            here.counts = {}
-        here.counts[name] = here.counts.get(name, 0) + amount
+    open_span = _open.get()
+    if open_span is not None:
+        if open_span.counts is None:
+            open_span.counts = {}
+        open_span.counts[name] = open_span.counts.get(name, 0) + amount
 
 
 def put(name: str, amount: float) -> None:
     """Set a count of the open span: of a call that is tried again, the last try counts."""
-    here = _open.get()
-    if here is not None:
-        if here.counts is None:
-            here.counts = {}
-        here.counts[name] = amount
+    open_span = _open.get()
+    if open_span is not None:
+        if open_span.counts is None:
+            open_span.counts = {}
+        open_span.counts[name] = amount
 
 
 def as_node(tree: Span, origin: float) -> Node:
@@ -163,19 +163,19 @@ def folded(node: Node) -> Node:
     name, start, length, counts, children = node
     by_name: dict[str, Node] = {}
     for child in children:
-        one = by_name.setdefault(child[0], [child[0], child[1], 0, {"folded": 0}, []])
-        one[2] += child[2]
-        add_counts(one[3], {"folded": 1} | child[3])  # one that was folded before says how many it stands for
-        one[4] += child[4]
-    for one in by_name.values():
-        if one[3]["folded"] == 1:
-            del one[3]["folded"]
-    kept = list(by_name.values())
-    return [name, start, length, counts, [*map(folded, kept[:MOST_NODES]), *together(kept[MOST_NODES:])]]
+        group = by_name.setdefault(child[0], [child[0], child[1], 0, {"folded": 0}, []])
+        group[2] += child[2]
+        add_counts(group[3], {"folded": 1} | child[3])  # an already folded child has its own count
+        group[4] += child[4]
+    for group in by_name.values():
+        if group[3]["folded"] == 1:
+            del group[3]["folded"]
+    groups = list(by_name.values())
+    return [name, start, length, counts, [*map(folded, groups[:MOST_NODES]), *together(groups[MOST_NODES:])]]
 
 
 def together(trees: list[Node]) -> list[Node]:
-    """Any number of trees as one node without children that has the time and the counts of all; none as none."""
+    """Trees folded into one node without children, with their total time and counts; no node for no trees."""
     if not trees:
         return []
     counts: dict[str, float] = {}
@@ -192,22 +192,22 @@ def all_counts(node: Node) -> dict[str, float]:
     return counts
 
 
-def add_counts(counts: dict[str, float], more: dict[str, float]) -> None:
+def add_counts(counts: dict[str, float], added: dict[str, float]) -> None:
     """Add one set of counts to another."""
-    for name, value in more.items():
+    for name, value in added.items():
         counts[name] = counts.get(name, 0) + value
 
 
 def from_node(node: Node, origin: float, clock: Clock, deepest: int = DEEPEST) -> Span:
     """A span from its JSON, which may come from anywhere, with its times after `origin`.
 
-    What is not a span raises ValueError, TypeError or AttributeError.
+    Invalid data raises ValueError, TypeError or AttributeError.
     """
     name, start, length, counts, children = node
     sane = isinstance(name, str) and name and 0 <= length < LONGEST_US and abs(start) < LONGEST_US
     if not sane or deepest <= 0 or len(children) > 10 * MOST_NODES:
         raise ValueError(name)
-    span = Span.__new__(Span)  # `__init__` would ask the clock
+    span = Span.__new__(Span)  # `__init__` would read the clock
     span.name, span.clock, span.children = name, clock, ()
     span.start = begin = origin + start / 1e6
     span.end = begin + length / 1e6

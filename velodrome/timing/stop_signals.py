@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM, each counted once however often it is delivered.
+"""Ctrl-C and SIGTERM, each counted once even if it is delivered twice.
 
-`uv run` passes on what its child was sent already: Ctrl-C 0.2 s later if its stdin is not a terminal, SIGTERM at once
-under `timeout` or in a container. So the same signal within a second is the same one.
+`uv run` forwards signals that its child has already received: Ctrl-C 0.2 s later if its stdin is not a terminal,
+SIGTERM at once under `timeout` or in a container. So a repeated signal within a second is a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAME_S = 1.0
 
 
 class StopSignals:
-    """Tells a signal from its copies."""
+    """Distinguishes signals from their copies."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class StopSignals:
         return True
 
     def pass_over(self, number: int) -> None:
-        """Let copies of a signal that counted do nothing from here on; a new one does what it would do now."""
+        """From now on, ignore copies of a counted signal; a new signal has its current effect."""
         if number not in self._counted:
             return
         before = signal.getsignal(number)
@@ -50,7 +50,7 @@ class StopSignals:
 def on_stop_signal(
     react: Callable[[], None], numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """Inside, the running loop calls `react` for each such signal. Copies of the last one do no harm afterwards."""
+    """Inside, the running loop calls `react` for each signal. Later copies of the last one are ignored."""
     loop, signals, caught = asyncio.get_running_loop(), StopSignals(), []
 
     def arrived(number: int) -> None:

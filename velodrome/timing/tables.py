@@ -1,7 +1,7 @@
-"""A table of calls: which function was called how often, how long it took, and whom it called.
+"""A table of calls: how often each function was called, how long it took, and which functions it called.
 
-`calls` fills it; everything shown is made from it. A table is kept and sent as JSON, and tables of several processes
-add up to one. Times are seconds.
+`calls` fills it, and all output is made from it. A table is saved and sent as JSON, and tables of several processes can
+be added. Times are seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 
-BUILTIN = "~"  # the file of what is written in C, as in the standard library's profiles
+BUILTIN = "~"  # the file of C functions, as in the standard library's profiles
 _NAME_WIDTH = 48
 
 
@@ -53,7 +53,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Row:
-    """One function. `project` is code of the user's or of a component; `children` is what it called, and their cost."""
+    """One function. `project`: code of the user or a component; `children`: the called functions and their cost."""
 
     key: Key
     project: bool = True
@@ -76,14 +76,14 @@ class Table:
         self.rows: dict[Key, Row] = {}
 
     def row(self, key: Key, *, project: bool = True) -> Row:
-        """The row of a function, made if there is none."""
+        """The row of a function, created if it is new."""
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = Row(key, project)
         return row
 
     def add(self, other: Table) -> None:
-        """Add everything that another table has."""
+        """Add the rows of another table."""
         for row in other.rows.values():
             own = self.row(row.key, project=row.project)
             own.cost.add(*row.cost)
@@ -117,7 +117,7 @@ class Table:
 
 
 def from_json(data: Json) -> Table:
-    """The table that `as_json` was made of."""
+    """The table from the result of `as_json`."""
     table = Table(data["clock"])
     keys = [Key(row["file"], row["line"], row["name"]) for row in data["rows"]]
     for key, saved in zip(keys, data["rows"], strict=True):
@@ -167,13 +167,13 @@ def _lines(names: list[str], rows: list[Row]) -> str:
 
 
 def shown(seconds: float) -> str:
-    """Eight characters as long as the seconds fit: 0.009755, 17.98387."""
+    """Seconds in eight characters, if they fit: 0.009755, 17.98387."""
     whole = len(str(int(seconds)))
     return f"{seconds:.{max(0, 7 - whole)}f}" if whole < 7 else f"{seconds:.0f}"
 
 
 def as_pstat(table: Table) -> bytes:
-    """What `pstats.Stats` and snakeviz load."""
+    """The table in the format of `pstats.Stats` and snakeviz."""
     callers: dict[Key, dict[tuple[str, int, str], tuple[int, int, float, float]]] = {}
     for row in table.rows.values():
         for key, cost in row.children.items():
@@ -194,7 +194,7 @@ def as_pstat(table: Table) -> bytes:
 
 
 def as_callgrind(table: Table, what: str) -> str:
-    """What kcachegrind and qcachegrind open; costs are nanoseconds."""
+    """The table in the format of kcachegrind and qcachegrind; costs are nanoseconds."""
     rows = table.by_time()
     twice = Counter((row.key.file, row.key.name) for row in rows)
     names = {key: f"{key.name}:{key.line}" if twice[key.file, key.name] > 1 else key.name for key in table.rows}
