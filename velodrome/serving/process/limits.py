@@ -14,9 +14,7 @@ def raise_file_limit(target: int = TARGET) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reachable = target if hard == resource.RLIM_INFINITY else min(target, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:
-        with contextlib.suppress(
-            ValueError, OSError
-        ):  # some systems refuse their own hard limit; then the soft limit is unchanged
+        with contextlib.suppress(ValueError, OSError):  # some systems refuse their own hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
