@@ -176,11 +176,11 @@ def read_repeats(columns: Columns, task: str, *, since: int, limit: int) -> Repe
     if not len(rows):
         return None
     times = columns["total_s"][rows]
-    known = times[~np.isnan(times)]
+    recorded = times[~np.isnan(times)]
     repeats = columns["repeat"][rows]
     rows = rows[np.argsort(np.where(np.isnan(repeats), -1, repeats), kind="stable")][since : since + limit]
     entries = read_entries(columns.connection, columns["number"][rows].tolist())
-    mean_s = round(float(known.mean()), 9) if len(known) else None
+    mean_s = round(float(recorded.mean()), 9) if len(recorded) else None
     return Repeats(_summary(columns, row[0]), mean_s, tuple(entries))
 
 

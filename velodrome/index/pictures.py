@@ -101,21 +101,21 @@ def cut(name: str, column: Column, *, most: int = 8) -> tuple[list[tuple[Any, st
 
     Each of a few distinct numbers is a part; many numbers are cut at quantiles.
     """
-    known = ~np.isnan(column)
-    values = column[known]
+    present = ~np.isnan(column)
+    values = column[present]
     places = np.full(len(column), -1, np.int64)
     if not len(values):
         return [], places
     distinct = np.unique(values[:: max(1, len(values) // 4096)])
     distinct = np.unique(values) if len(distinct) <= _FEW else distinct
     if len(distinct) <= _FEW:
-        places[known] = np.searchsorted(distinct, values)
+        places[present] = np.searchsorted(distinct, values)
         return [(each, f"{named(name)}={plain(each)}") for each in distinct.tolist()], places
     edges = np.unique([_rounded(each) for each in np.quantile(values, np.arange(1, most) / most).tolist()])
     edges = edges[(edges > values.min()) & (edges <= values.max())]
     nonempty = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1) > 0
     edges = edges[nonempty[1:]]
-    places[known] = np.searchsorted(edges, values, side="right")
+    places[present] = np.searchsorted(edges, values, side="right")
     ends: list[float | None] = [None, *edges.tolist(), None]
     bounds = list(pairwise(ends))
     return [(each, within(name, each)) for each in bounds], places
@@ -131,11 +131,11 @@ def groups_of(columns: Columns, parts: Sequence[tuple[Any, str]], places: Column
     reward = columns["reward"]
     grouped = places >= 0
     at, rewards = places[grouped], reward[grouped]
-    known = ~np.isnan(rewards)
+    has_reward = ~np.isnan(rewards)
     counts = np.bincount(at, minlength=len(parts))
-    scored = np.bincount(at[known], minlength=len(parts))
-    sums = np.bincount(at[known], rewards[known], minlength=len(parts))
-    squares = np.bincount(at[known], rewards[known] ** 2, minlength=len(parts))
+    scored = np.bincount(at[has_reward], minlength=len(parts))
+    sums = np.bincount(at[has_reward], rewards[has_reward], minlength=len(parts))
+    squares = np.bincount(at[has_reward], rewards[has_reward] ** 2, minlength=len(parts))
     groups = []
     for place, (value, where) in enumerate(parts):
         n = int(scored[place])

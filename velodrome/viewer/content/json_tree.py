@@ -117,8 +117,8 @@ def _string(text: str, key: str) -> str:
         return f'<div>{key}<span class="j-text">&quot;{visible(text)}&quot;</span></div>'
     start = visible(" ".join(text[:160].split())[:80])
     summary = f'<span class="j-text j-start">{start}…</span> <span class="j-size">{many(len(text), "character")}</span>'
-    left = len(text) - _LONGEST
-    rest = f'<span class="cut">{many(left, "character")} are left out here</span>' if left > 0 else ""
+    cut_length = len(text) - _LONGEST
+    rest = f'<span class="cut">{many(cut_length, "character")} are left out here</span>' if cut_length > 0 else ""
     return (
         f"<details><summary>{key}{summary}</summary>"
         f'<div class="j-in j-text">{visible(text[:_LONGEST])}{rest}</div></details>'

@@ -230,8 +230,8 @@ def _code_block(text: str, info: str) -> str:
 
 def _link_start(address: str, title: str = "") -> str:
     """The opening tag of a link to a safe address."""
-    more = f' title="{escape(attribute(title))}"' if title else ""
-    return f'<a href="{escape(address)}" rel="noreferrer noopener"{more}>'
+    title_attribute = f' title="{escape(attribute(title))}"' if title else ""
+    return f'<a href="{escape(address)}" rel="noreferrer noopener"{title_attribute}>'
 
 
 def _real_host(text: str, address: str) -> str:

@@ -101,10 +101,10 @@ def time_charts(series: Json) -> list[tuple[str, Json]]:
             if value is not None:
                 marks.append(Mark(title, value, gap=before is not None and at - before > 1.5 * every_s))
                 before = at
-        known = [mark.height for mark in marks]
-        if known:
-            label = f"{title}: {number(min(known))} to {number(max(known))}"
-            below, scale = [plots.elapsed(0.0), plots.elapsed(at_s[-1] + every_s)], plots.scale_of(known, number)
+        heights = [mark.height for mark in marks]
+        if heights:
+            label = f"{title}: {number(min(heights))} to {number(max(heights))}"
+            below, scale = [plots.elapsed(0.0), plots.elapsed(at_s[-1] + every_s)], plots.scale_of(heights, number)
             charts.append((title, plots.curve(marks, label=label, head=[plots.TIME], below=below, scale=scale) or {}))
     return charts
 

@@ -165,11 +165,11 @@ def chosen_columns(
     """The columns in an address, and its problems. The sort field is always a column."""
     problems = []
     names_in_address = list(dict.fromkeys(name for name in cols.split(",") if name))[:_MOST_COLUMNS]
-    known = [name for _, group in choices(names) for name in group]
-    for name in [name for name in names_in_address if name not in known]:
-        problems.append(f'cols: no field "{name:.60}"{hint(name, known)}')
-    shown = [name for name in names_in_address if name in known] or standard_columns(names, judged=judged)
-    if sort.field != "number" and sort.field not in shown and sort.field in known:
+    all_names = [name for _, group in choices(names) for name in group]
+    for name in [name for name in names_in_address if name not in all_names]:
+        problems.append(f'cols: no field "{name:.60}"{hint(name, all_names)}')
+    shown = [name for name in names_in_address if name in all_names] or standard_columns(names, judged=judged)
+    if sort.field != "number" and sort.field not in shown and sort.field in all_names:
         shown.append(sort.field)
     return [_column(name, names) for name in shown], problems
 

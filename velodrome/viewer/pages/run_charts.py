@@ -241,8 +241,8 @@ def pass_curve(pictures: RunPictures, links: Links) -> Json | None:
 
 def field_rows(groups: Sequence[FieldGroup], links: Links) -> list[Json]:
     """The rewards by a field: a line of numbers and a picture for each group."""
-    known = [each for group in groups for each in (group.rewards.mean, *(group.rewards.interval or ()))]
-    scale = plots.scale_of(known, number, whole=True)
+    numbers = [each for group in groups for each in (group.rewards.mean, *(group.rewards.interval or ()))]
+    scale = plots.scale_of(numbers, number, whole=True)
     rows = []
     for group in groups:
         low, high = group.rewards.interval or (None, None)

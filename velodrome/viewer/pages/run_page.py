@@ -94,15 +94,15 @@ def account(state: State, runs: list[Json], *, live: bool) -> Json:
     ended = bool(runs) and "finished_at" in runs[-1] and not live
     unfinished = bool(runs) and "finished_at" not in runs[-1]
     requested = runs[-1].get("requested") if ended or unfinished else None
-    left = max(requested - kept - failed, 0) if isinstance(requested, int) else 0
-    known = ended or not (runs or live)
+    not_run = max(requested - kept - failed, 0) if isinstance(requested, int) else 0
+    is_total_known = ended or not (runs or live)
     return {
-        "requested": kept + failed + left if known else None,
-        "of": kept + failed + left if unfinished and isinstance(requested, int) else None,
+        "requested": kept + failed + not_run if is_total_known else None,
+        "of": kept + failed + not_run if unfinished and isinstance(requested, int) else None,
         "kept": kept,
         "failed": failed,
-        "left": left if known else 0,
-        "parts": [("kept", kept), ("failed", failed), ("left", left)],
+        "left": not_run if is_total_known else 0,
+        "parts": [("kept", kept), ("failed", failed), ("left", not_run)],
     }
 
 
@@ -203,8 +203,8 @@ def _profile(profile: Measurement) -> tuple[Json | None, list[Json]]:
 def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
     """The findings, the worst first. An example is a line number, with a link if the line is a rollout."""
     order = {"error": 0, "warning": 1}
-    known = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
-    numbers = {entry.number for entry in index.entries([line for each in known for line in each["examples"][:5]])}
+    worst = sorted(findings.value or [], key=lambda each: order.get(each["severity"], 2))[:_MOST_FINDINGS]
+    numbers = {entry.number for entry in index.entries([line for each in worst for line in each["examples"][:5]])}
 
     def line_links(lines: list[int]) -> list[tuple[str, str | None]]:
         return [(f"line {line}", links.rollout(line) if line in numbers else None) for line in lines]
@@ -214,7 +214,7 @@ def _findings(findings: Measurement, index: Index, links: Links) -> list[Json]:
 
     return [
         {"advice": "", **each, "links": line_links(each["examples"][:5]), "all_href": all_of(each.get("where", ""))}
-        for each in known
+        for each in worst
     ]
 
 

@@ -119,8 +119,8 @@ def _answers(entries: Sequence[Entry], rows: Sequence[Json | str]) -> list[Json]
 
 
 def _mean(rewards: list[float | None]) -> float | None:
-    known = [reward for reward in rewards if reward is not None]
-    return sum(known) / len(known) if known else None
+    scored = [reward for reward in rewards if reward is not None]
+    return sum(scored) / len(scored) if scored else None
 
 
 def _described(shared: int, shown: int, total: int, *, is_same: bool) -> str:
@@ -138,9 +138,9 @@ def _steps(output: Sequence[ShownMessage], shared: int, *, alone: bool) -> list[
     for at, message in enumerate(output[:_MOST_STEPS]):
         kind = "same" if at < shared else "diverging" if at == shared else "after"
         text, longest = compared_text(message), _SAME_SHOWN if at < shared and not alone else _SHOWN
-        more = max(len(text) - longest, 0)
+        hidden = max(len(text) - longest, 0)
         kind = "after" if alone else kind
-        steps.append({"label": message_label(message), "kind": kind, "text": text[:longest], "more": more})
+        steps.append({"label": message_label(message), "kind": kind, "text": text[:longest], "more": hidden})
     return steps
 
 

@@ -106,8 +106,8 @@ def _thinned(data: TrainingData) -> str:
 
 
 def _episodes(run: TrainingRun, name: str, size: int, at: float, runs: KnownRuns) -> Json:
-    known = runs.at(run.path / name)
-    href = Links(known.slug).rollouts() if known else None
+    run_of_file = runs.at(run.path / name)
+    href = Links(run_of_file.slug).rollouts() if run_of_file else None
     return {"name": name, "size": size, "at": at, "href": href, "sampled": "sampled" in name}
 
 

@@ -54,8 +54,8 @@ def _model_card(row: Json) -> list[tuple[str, Any]]:
     """The model and its settings."""
     params, response = _object(row.get("responses_create_params")), _object(row.get("response"))
     rows: list[tuple[str, Any]] = [(name, _value(response[name])) for name in ("model", "status") if name in response]
-    known = ("input", "tools", "instructions")
-    rows += [(name, _value(value)) for name, value in params.items() if name not in known]
+    shown_elsewhere = ("input", "tools", "instructions")
+    rows += [(name, _value(value)) for name, value in params.items() if name not in shown_elsewhere]
     tools = params.get("tools")
     if isinstance(tools, list) and tools:
         names = ", ".join(str(_object(tool).get("name", "?")) for tool in tools[:50])

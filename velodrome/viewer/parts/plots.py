@@ -56,8 +56,8 @@ class Scale:
 
 def scale_of(values: Sequence[float | None], shown: Callable[[float], str], *, whole: bool = False) -> Scale:
     """A scale from 0 to the highest value; with `whole`, at least to 1, for rewards and rates."""
-    known = [value for value in values if value is not None and isfinite(value)]
-    low, high = min([0.0, *known]), max([1.0 if whole else 0.0, *known])
+    numbers = [value for value in values if value is not None and isfinite(value)]
+    low, high = min([0.0, *numbers]), max([1.0 if whole else 0.0, *numbers])
     if not whole and low == 0 and high % 2 == 1 and high < 10:  # for small counts, the middle is a whole number too
         high += 1
     return Scale(low, high if high > low else low + 1.0, shown)

@@ -68,8 +68,8 @@ def plain_line(text: str, longest: int = 200) -> Markup:
     """The text on one line and bounded, for a table cell or a heading."""
     cut = text[: longest * 2]
     line = " ".join(cut.split())
-    more = len(line) > longest or len(text) > longest * 2
-    return visible(line[:longest]) + ("…" if more else "")
+    is_cut = len(line) > longest or len(text) > longest * 2
+    return visible(line[:longest]) + ("…" if is_cut else "")
 
 
 def attribute(text: str, longest: int = 200) -> str:

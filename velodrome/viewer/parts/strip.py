@@ -25,13 +25,13 @@ _MOST_PARTS = 8
 
 def strip(row: Json, messages: Sequence[ShownMessage], *, failed: bool) -> Json:
     """The values of the template."""
-    asked = _asked(messages)
-    question = "" if asked is None else messages[asked].aloud.strip()
+    question_place = _asked(messages)
+    question = "" if question_place is None else messages[question_place].aloud.strip()
     answer = "" if failed else final_answer(row).strip()
     return {
         "failure": _failure(row) if failed else None,
         "asked": _beginning(question) if question else None,
-        "asked_at": None if asked is None else asked + 1,
+        "asked_at": None if question_place is None else question_place + 1,
         "expected": expected_answer(row),
         "answer": _end(answer) if answer else None,
         "answer_at": _last_answer(messages) if answer else None,

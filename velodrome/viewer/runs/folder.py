@@ -67,9 +67,9 @@ class RunFolder:
         except OSError:
             return None
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
-        known = self._kinds.get(path)
-        if known and (known[0] == version or (known[1] and known[0][0] == version[0])):
-            return known[1]
+        cached = self._kinds.get(path)
+        if cached and (cached[0] == version or (cached[1] and cached[0][0] == version[0])):
+            return cached[1]
         file = Path(path)
         kind, row = first_row(file) if status.st_size else (None, None)
         is_started = not status.st_size and beside(file, "run.json").exists()

@@ -64,9 +64,9 @@ def titles(runs: Sequence[TrainingData]) -> dict[str, str]:
     names = dict.fromkeys(
         name for run in runs for line in run.epochs for name, value in line.items() if is_number(value)
     )
-    known = {name: title for name, title in _TITLES.items() if name in names}
-    others = islice((name for name in names if name not in known and name not in _NOT_DRAWN), MOST_PICTURES)
-    return known | {name: name[:_LONGEST_TITLE].replace("_", " ") for name in others}
+    titled = {name: title for name, title in _TITLES.items() if name in names}
+    others = islice((name for name in names if name not in titled and name not in _NOT_DRAWN), MOST_PICTURES)
+    return titled | {name: name[:_LONGEST_TITLE].replace("_", " ") for name in others}
 
 
 def is_number(value: Any) -> bool:
