@@ -1,7 +1,6 @@
 """Questions that need computing, for a model with a Python interpreter.
 
-The interpreter has a sandbox of its own for each rollout; the expected answer is not in it. What counts is the
-final answer alone.
+Each rollout has an interpreter in a separate sandbox, without the expected answer. Only the final answer counts.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class PythonTool(Environment):
     tool_timeout_s: float = Field(3600.0, gt=0, description="one tool call, with its wait for other calls to end")
 
     def setup(self) -> None:
-        """No process starts before the first rollout."""
+        """Create the limiter and the sandboxes; the first rollout starts the first process."""
         self._places = Limiter("sandbox", self.max_concurrent or cores(), "max_concurrent", divided=True)
         limits = Limits(wall_s=self.call_timeout_s, cpu_s=self.cpu_limit_s, memory_mb=self.memory_limit_mb)
         self._boxes = Sandboxes(limits=limits, allow_unsafe=self.allow_unsafe)
@@ -65,12 +64,12 @@ class PythonTool(Environment):
         return score | {"num_python_calls": sum(call.name == "python" for call in response.tool_calls)}
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
-        """The task's own `reference_code`, then the answer."""
+        """The task's `reference_code`, then the answer."""
         code = task.get("reference_code")
         return None if code is None else calls([code], f"Answer: {task['expected_answer']}")
 
     def wrong_answers(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Answers that do not end as expected."""
+        """Answers without the expected end."""
         expected = task["expected_answer"]
         return {
             "another_number_comes_last": f"Answer: {expected}\nChecked 987654321 times.",
@@ -80,7 +79,7 @@ class PythonTool(Environment):
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Code that looks for the answer where it is not, or tries to change how it is scored."""
+        """Code that searches for the answer, or tries to change the scoring."""
         return python_cheats()
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """Attempts to get the reward of `python_tool` without the work, for its examination: its own, and those of `code_gen`.
 
-Each ends with what the code printed as the answer, so that code that found the answer would be paid.
+Each gives the output of its code as the answer, so code that finds the expected answer would earn the reward.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ WORDS = {
 
 
 def calls(codes: list[str], text: str) -> list[Any]:
-    """An answer that calls the tool once for each code, and then says a text."""
+    """An answer that calls the tool once per code, and then ends with a text."""
     turns = [{"tool_calls": [{"name": "python", "arguments": {"code": code}}]} for code in codes]
     return [*turns, text]
 
 
 def python_cheats() -> dict[str, Any]:
-    """All of them; no task's answer is among what they say."""
+    """All cheats; none of their texts contains a task's answer."""
     return {name: calls([code], "Answer: {tool_result}") for name, code in (PROGRAMS | TRICKS).items()} | WORDS

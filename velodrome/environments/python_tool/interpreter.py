@@ -1,8 +1,7 @@
 """Runs inside the sandbox as a separate file: executes cells of code, one after the other, in one namespace.
 
-A request and a reply are one line of JSON each. While a cell runs, everything that writes to the process's output,
-programs that it starts too, writes to a file, of which the reply has the beginning and the end. Nothing here is
-trusted by the other side.
+A request and a reply are one line of JSON each. While a cell runs, the output of the process and its child processes
+goes to a file; the reply has the beginning and the end of it. The other side trusts nothing from here.
 """
 
 import ast
@@ -31,7 +30,7 @@ def execute(code: str, names: dict[str, Any]) -> None:
 
 
 def short_traceback(error: BaseException) -> str:
-    """The lines of the cell that led to the error, and the error; not the lines of this file."""
+    """The error with the lines of the cell in its traceback, without the lines of this file."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != CELL:
         frames = frames.tb_next
@@ -40,7 +39,7 @@ def short_traceback(error: BaseException) -> str:
 
 
 class Reported:
-    """Whatever the cell raises is written, and the interpreter continues."""
+    """Write any exception of the cell to stderr, and let the interpreter continue."""
 
     def __enter__(self) -> None:
         pass
@@ -52,36 +51,36 @@ class Reported:
         return True
 
 
-def both_ends(file: Any, most: int) -> str:
-    """What was written, or its beginning and its end if it is longer than `most` bytes."""
+def both_ends(file: Any, max_bytes: int) -> str:
+    """The text of a file; only its beginning and end if it is longer than `max_bytes`."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if size <= most:
+    if size <= max_bytes:
         return str(file.read().decode("utf-8", "replace"))
-    head = file.read(most // 2)
-    file.seek(size - most // 2)
-    tail = file.read(most // 2)
+    head = file.read(max_bytes // 2)
+    file.seek(size - max_bytes // 2)
+    tail = file.read(max_bytes // 2)
     left_out = f"\n… {size - len(head) - len(tail)} bytes left out …\n"
     return str(head.decode("utf-8", "replace") + left_out + tail.decode("utf-8", "replace"))
 
 
-def answer(code: str, names: dict[str, Any], most: int) -> str:
-    """Run a cell and return what it printed."""
+def answer(code: str, names: dict[str, Any], max_bytes: int) -> str:
+    """Run a cell and return its output."""
     process = os.getpid()
     with tempfile.TemporaryFile(dir=".") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         with Reported():
             execute(code, names)
-        if os.getpid() != process:  # a child that the cell forked does not go on as an interpreter
+        if os.getpid() != process:  # a child process that the cell forked must not continue as an interpreter
             os._exit(0)
         sys.stdout.flush()
         sys.stderr.flush()
-        return both_ends(file, most)
+        return both_ends(file, max_bytes)
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until stdin ends."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

@@ -21,21 +21,21 @@ LOST = "the next call has a new interpreter: variables are lost, files remain"
 class Interpreter:
     """One call at a time; `places` are shared with other rollouts while code runs."""
 
-    def __init__(self, box: Sandbox, places: Limiter, timeout_s: float, most: int) -> None:
+    def __init__(self, box: Sandbox, places: Limiter, timeout_s: float, max_output_bytes: int) -> None:
         self._box = box
         self._places = places
         self._timeout_s = timeout_s
-        self._most = most
+        self._max_output_bytes = max_output_bytes
         self._program: BoxProgram | None = None
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, code: str) -> str:
-        """What the code printed, the value of its last expression, or its error."""
+        """Run code; returns its output, the value of its last expression, or its error."""
         async with self._one_at_a_time, self._places:
             try:
                 if self._program is None:
                     self._program = await self._box.start(["python3", "-c", SOURCE])
-                    await self._ask(self._program, "", START_S)  # its start is not the code's time
+                    await self._ask(self._program, "", START_S)  # the start does not count towards the code's time
                 reply = await self._ask(self._program, code, self._timeout_s)
             except SandboxEnded as error:
                 if self._program is None:
@@ -45,11 +45,11 @@ class Interpreter:
             if reply is None:
                 await self.stop()
                 return f"error: the interpreter was damaged by the code; {LOST}"
-            return reply[: 2 * self._most]
+            return reply[: 2 * self._max_output_bytes]
 
     async def _ask(self, program: BoxProgram, code: str, timeout_s: float) -> str | None:
         mark = secrets.token_hex(8)
-        request = json.dumps({"mark": mark, "code": code, "most": self._most}).encode() + b"\n"
+        request = json.dumps({"mark": mark, "code": code, "most": self._max_output_bytes}).encode() + b"\n"
         return read_reply(await program.ask(request, timeout_s=timeout_s), mark)
 
     async def stop(self) -> None:
@@ -59,7 +59,7 @@ class Interpreter:
             await program.stop()
 
     async def close(self) -> None:
-        """End it with its sandbox."""
+        """End the interpreter with its sandbox."""
         await self._box.close()
 
 
@@ -67,14 +67,14 @@ def read_reply(line: bytes, mark: str) -> str | None:
     """The text of a reply to the request with this mark; None if it is not one."""
     try:
         reply = json.loads(line)
-        text = reply["text"].encode().decode() if isinstance(reply["text"], str) else None  # no half characters
+        text = reply["text"].encode().decode() if isinstance(reply["text"], str) else None  # no lone surrogates
         return text if reply["mark"] == mark else None
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
 
 
 def ending(error: SandboxEnded, timeout_s: float) -> str:
-    """How an interpreter came to its end, for the model."""
+    """The reason why an interpreter ended, for the model."""
     if error.stopped == "time":
         return f"the code took longer than {timeout_s:g} s and was stopped"
     if error.stopped in ("", "ended"):

@@ -1,8 +1,8 @@
 """Which answers may reach a scorer of reasoning-gym; the others earn nothing.
 
-Nine scorers evaluate the answer as Python: four with `eval`, five with sympy's `parse_expr`, which is `eval` too. They
-are given literals and formulas only; code earns nothing and is never run. A few scorers give full marks for answers
-without content; those are checked here first.
+Nine scorers evaluate the answer as Python: four with `eval`, five with sympy's `parse_expr`, which also uses `eval`.
+They only get literals and formulas; code earns nothing and never runs. A few scorers give full marks for answers without
+content; those answers are checked here first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FUNCTIONS = frozenset(
         *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs"),
     )
 )
-# No names: `eval` would find what the scorer knows, such as the right answer.
+# No names: `eval` could read the scorer's variables, such as the right answer.
 _LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Constant, ast.Load, ast.UnaryOp, ast.USub, ast.UAdd)
 _SUMS = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.UnaryOp, ast.USub, ast.UAdd, ast.Constant)
 _FORMULAS = (
@@ -44,7 +44,7 @@ _FORMULAS = (
 
 
 def answer_in(text: str) -> str | None:
-    """What is between the last pair of answer tags, else in the last `\\boxed{…}`."""
+    """The text between the last pair of answer tags, or else in the last `\\boxed{…}`."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     if start >= 0:
@@ -54,7 +54,7 @@ def answer_in(text: str) -> str | None:
 
 
 def to_score(family: str, answer: str, entry: Json) -> str | None:
-    """The answer as the scorer may see it; None for one that earns nothing."""
+    """The answer for the scorer; None for an answer that earns nothing."""
     if answer == entry["answer"]:
         return answer
     if len(answer) > LONGEST or not _has_content(family, answer, entry):
@@ -63,12 +63,12 @@ def to_score(family: str, answer: str, entry: Json) -> str | None:
         return answer
     try:
         return _harmless(family, answer, entry)
-    except (RecursionError, MemoryError):  # what is too deep to be looked at may still be run
+    except (RecursionError, MemoryError):  # an answer too deep to check could still be run
         return None
 
 
 def _harmless(family: str, answer: str, entry: Json) -> str | None:
-    """The answer if it is a literal or a formula, for the scorers that evaluate."""
+    """The answer if it is a literal or a formula, for scorers that evaluate it; an empty text earns nothing either."""
     if family in EVALUATED:
         tree = _parsed(answer)
         return answer if tree is None or _is_made_of(tree, _LITERALS) else None
@@ -109,7 +109,7 @@ def _is_formula(tree: ast.expr) -> bool:
 
 
 def _is_sum(tree: ast.expr, answer: str, entry: Json) -> bool:
-    """Whether there are only numbers, as they are written, and the four operations; and no result that is almost right.
+    """Whether the formula has only plain numbers and the four operations, and its result is not just nearly right.
 
     The scorers would take `E/E` for a one that is not used up, and one of them 24.5 for 24.
     """
@@ -153,12 +153,12 @@ def _is_small_power(node: ast.BinOp) -> bool:
         return False
     numbers = [each.value for each in ast.walk(node.right) if isinstance(each, ast.Constant)]
     has_variable = any(isinstance(each, ast.Name) for each in ast.walk(node.left))
-    most = _LARGEST_POWER * (100 if has_variable else 1)
-    return len(numbers) <= 2 and all(isinstance(each, int | float) and each <= most for each in numbers)
+    max_exponent = _LARGEST_POWER * (100 if has_variable else 1)
+    return len(numbers) <= 2 and all(isinstance(each, int | float) and each <= max_exponent for each in numbers)
 
 
 def _is_probability(answer: str, entry: Json) -> bool:
-    """The scorer takes "0" for the beginning of any probability; an exponent would be computed in full."""
+    """Check the value: the scorer accepts "0" as a prefix of any probability, and computes any exponent in full."""
     try:
         if re.search(r"e[+-]?\d{3}", answer, re.IGNORECASE):
             return False
@@ -168,15 +168,15 @@ def _is_probability(answer: str, entry: Json) -> bool:
 
 
 def _uses_the_numbers(answer: str, entry: Json) -> bool:
-    """The scorer looks at how many numbers there are, not which."""
-    used = Counter(re.findall(r"\d+", answer))
-    return used == Counter(map(str, entry["metadata"]["numbers"]))
+    """Check which numbers are used: the scorer only checks how many."""
+    used_numbers = Counter(re.findall(r"\d+", answer))
+    return used_numbers == Counter(map(str, entry["metadata"]["numbers"]))
 
 
 _CONTENT: dict[str, Callable[[str, Json], bool]] = {
     "coin_flip": _is_probability,
     "complex_arithmetic": lambda answer, entry: re.search("nan|inf", answer, re.IGNORECASE) is None,
-    "game_of_life_halting": lambda answer, entry: answer == entry["answer"],  # for its scorer every text is true
+    "game_of_life_halting": lambda answer, entry: answer == entry["answer"],  # its scorer accepts any text
     "puzzle24": _uses_the_numbers,
     "rubiks_cube": lambda answer, entry: re.search(r"\d{3}", answer) is None,  # F999999999 would be turned in full
 }

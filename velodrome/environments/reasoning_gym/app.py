@@ -1,4 +1,4 @@
-"""Puzzles of reasoning-gym. A row carries the whole entry, so a score depends on no generator and no version of it."""
+"""Puzzles of reasoning-gym. A row has the whole entry, so a score does not depend on the generator or its version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReasoningGym(Environment):
         families.need_package()
 
     def verify(self, task: Json, response: Response) -> Json:
-        """Hand the answer to the scorer of the task's family."""
+        """Score the answer with the scorer of the task's family."""
         family, config, entry = _entry_of(task)
         answer = answer_in(response.text)
         reward = 0.0
@@ -46,7 +46,7 @@ class ReasoningGym(Environment):
         return _scored(family, answer, reward)
 
     async def _run_elsewhere(self, kind: Any, hook: Any, limit_s: float, method: str, *arguments: Any) -> Any:
-        """The same, and 0 for an answer that held a scorer until the kernel ended its process."""
+        """Score in a worker process. The reward is 0 if the kernel ended the process because of its CPU time."""
         try:
             return await super()._run_elsewhere(kind, hook, limit_s, method, *arguments)
         except VerifyError as error:
@@ -72,7 +72,7 @@ class ReasoningGym(Environment):
         return None if right is None else f"I worked it out.\n<answer>{right}</answer>"
 
     def wrong_answers(self, task: Json) -> Json:
-        """Another answer, no tags, and a second thought."""
+        """Another answer, no tags, and a changed answer."""
         right = str(reference(task["family"], task["expected_answer"], task["metadata"]))
         return {
             "another answer": "<answer>not that one</answer>",
@@ -83,7 +83,7 @@ class ReasoningGym(Environment):
         }
 
     def cheats(self, task: Json) -> Json:
-        """Code for the scorers that evaluate, words for whoever checks, formulas that compute for ever."""
+        """Code for the scorers that evaluate, claims for the checker, and formulas that compute for ever."""
         frame = "__import__('sys')._getframe(1).f_locals['entry']"
         code = {
             "reads the entry": f"<answer>{frame}['answer']</answer>",
@@ -103,7 +103,7 @@ class ReasoningGym(Environment):
 
 
 def make_task(family: str, seed: int, index: int, config: Json) -> Json:
-    """A row: the prompt, where it is from, and all that the scorer needs."""
+    """A row: the prompt, its origin, and the data for the scorer."""
     entry = families.make_entry(family, families.spread_seed(seed, family), index, config)
     return {
         "id": f"{family}-{seed}-{index}",

@@ -1,8 +1,8 @@
-"""A limit of CPU time for code of others that runs in this process.
+"""A limit of CPU time for foreign code in this process.
 
-The exception is raised wherever the interpreter is, so it can vanish: in a destructor, in a callback of the garbage
-collector, in a bare `except` of the code. It is raised again until the code has ended. In a worker process the kernel
-ends the process if that does not help.
+The exception can be raised at any point and be lost: in a destructor, in a callback of the garbage collector, in a bare
+`except` of the code. It is raised again until the code has ended. In a worker process, the kernel finally ends the
+process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from velodrome.resources_servers import code_worker
 
 T = TypeVar("T")
 
-KILLED = "signal SIGXCPU"  # how a worker ends that the kernel has ended
+KILLED = "signal SIGXCPU"  # how the kernel ends a worker
 _AGAIN_S = 0.05  # of CPU time
 _GRACE_S = 2  # of CPU time, until the kernel ends a worker
 
 
 class CpuSpent(BaseException):
-    """The code used up its time; no `except Exception` of it keeps it going."""
+    """The code has used up its time. `except Exception` does not catch this."""
 
 
 def within_cpu(cpu_s: float, call: Callable[[], T]) -> T:
-    """The result of `call()`, or `CpuSpent`. In the main thread only, where there are signals; elsewhere no limit."""
+    """The result of `call()`; raises `CpuSpent` at the limit. Only the main thread has a limit, as it has signals."""
     if threading.current_thread() is not threading.main_thread():
         return call()
 
@@ -44,9 +44,9 @@ def within_cpu(cpu_s: float, call: Callable[[], T]) -> T:
     before = signal.signal(signal.SIGPROF, end)
     try:
         if code_worker.is_worker:
-            most_s = int(time.process_time() + cpu_s) + _GRACE_S
-            most_s = most_s if limits[1] == resource.RLIM_INFINITY else min(most_s, limits[1])
-            resource.setrlimit(resource.RLIMIT_CPU, (most_s, limits[1]))
+            limit_s = int(time.process_time() + cpu_s) + _GRACE_S
+            limit_s = limit_s if limits[1] == resource.RLIM_INFINITY else min(limit_s, limits[1])
+            resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limits[1]))
         signal.setitimer(signal.ITIMER_PROF, cpu_s, _AGAIN_S)
         return call()
     finally:

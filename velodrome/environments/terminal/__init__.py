@@ -1,1 +1,1 @@
-"""Tasks for a model with a shell in the sandbox, verified by the files it leaves."""
+"""Tasks for a model with a shell in the sandbox, verified by the resulting files."""

@@ -34,7 +34,7 @@ class Terminal(Environment):
     verify_timeout_s: float = Field(3600.0, gt=0, description="one `verify`, with its wait for other calls to end")
 
     def setup(self) -> None:
-        """No process starts before the first rollout."""
+        """Create the limiter and the sandboxes; the first rollout starts the first process."""
         self._places = Limiter("sandbox", self.max_concurrent or cores(), "max_concurrent", divided=True)
         limits = Limits(
             wall_s=3 * self.command_timeout_s,
@@ -45,7 +45,7 @@ class Terminal(Environment):
         self._boxes = Sandboxes(limits=limits, allow_unsafe=self.allow_unsafe)
 
     async def seed_session(self, task: dict[str, Any]) -> Shell:
-        """A sandbox with the task's `files`. What holds already must stay, and earns nothing."""
+        """A sandbox with the task's `files`. Checks that already hold must still hold at the end, and earn nothing."""
         checks = read_checks(task)
         box = await open_with_files(self._boxes, task)
         try:
@@ -70,7 +70,7 @@ class Terminal(Environment):
         return await session.run(command) or "(no output)"
 
     async def verify(self, task: dict[str, Any], response: Response, session: Shell) -> dict[str, Any]:
-        """Look at the files that are there now."""
+        """Run the checks on the current files."""
         left = Left(session.box, self._boxes, texts_by_path(task))
         checks = read_checks(task)
         async with self._places:
@@ -89,7 +89,7 @@ class Terminal(Environment):
         }
 
     def reference_answer(self, task: dict[str, Any]) -> Any:
-        """The task's own `reference_commands`."""
+        """The task's `reference_commands`."""
         lines = task.get("reference_commands")
         return None if lines is None else commands(lines)
 
@@ -106,7 +106,7 @@ class Terminal(Environment):
         }
 
     def cheats(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Commands that try to make the checks hold without the work."""
+        """Commands that try to pass the checks without doing the task."""
         return shell_cheats([check["path"] for check in read_checks(task) if "path" in check])
 
     async def aclose(self) -> None:

@@ -51,12 +51,12 @@ WORDS = {
 
 
 def commands(lines: list[str], text: str = "Done.") -> list[Any]:
-    """An answer that runs commands, one per turn, and then says a text."""
+    """An answer that runs commands, one per turn, and then ends with a text."""
     turns = [{"tool_calls": [{"name": "shell", "arguments": {"command": command}}]} for command in lines]
     return [*turns, text]
 
 
 def shell_cheats(paths: list[str]) -> dict[str, Any]:
-    """All of them for a task whose checks look at these paths."""
+    """All cheats for a task whose checks read these paths."""
     out = "export OUT=" + shlex.quote(" ".join(dict.fromkeys(paths)) or "result.txt")
     return {name: commands([out, *given], f"Done. {CLAIM}") for name, given in TRICKS.items()} | WORDS

@@ -1,4 +1,4 @@
-"""The typed checks of a task: what must be true of the files that a rollout leaves.
+"""The typed checks of a task, on the files at the end of a rollout.
 
 Files are read from outside, without following links. A command that is a check runs in a sandbox of its own over a
 copy of the files, so nothing of the rollout runs beside it; what it must print is never in that sandbox.
@@ -28,7 +28,7 @@ UNLOCK = ["chmod", "-R", "u+rwX", "."]  # what cannot be read is there all the s
 
 @dataclass(frozen=True)
 class Left:
-    """What a rollout left, and where a check may run a command."""
+    """The files at the end of a rollout, and the sandboxes in which a check may run a command."""
 
     box: Sandbox
     boxes: Sandboxes
@@ -63,7 +63,7 @@ async def _file_exists(left: Left, check: Json) -> bool:
 
 
 async def _file_absent(left: Left, check: Json) -> bool:
-    """Nothing of this name: no folder, link or pipe, and no file that cannot be read."""
+    """Whether nothing has this name: no folder, link, pipe or unreadable file."""
     await left.box.run(UNLOCK)
     ran = await left.box.run(["sh", "-c", 'test ! -e "$1" && test ! -L "$1"', "sh", f"./{check['path']}"])
     return not ran.stopped and ran.exit_code == 0
@@ -97,7 +97,7 @@ async def _command_output(left: Left, check: Json) -> bool:
 
 
 async def _copy(left: Left, more: dict[str, str]) -> Sandbox | None:
-    """A new sandbox with the files that were left and some more; None if they are too many or in the way."""
+    """A new sandbox with the rollout's files and some more; None if they are too many or conflict."""
     await left.box.run(UNLOCK)
     names = await left.box.files()
     files: dict[str, bytes | str] = {}
@@ -131,12 +131,12 @@ CHECKS: dict[str, tuple[Callable[[Left, Json], Awaitable[bool]], dict[str, type]
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines without the spaces at their ends, and without empty lines at the end of the text."""
+    """The text without spaces at the ends of lines and empty lines at its end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
 def read_checks(task: Json) -> list[Json]:
-    """The checks of a task, or a `TaskError` that names what is wrong."""
+    """The checks of a task. Raises a `TaskError` that describes the problem."""
     checks = task.get("checks")
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
         raise TaskError('no "checks" in the task: a list of objects, each with a "type"')
@@ -154,7 +154,7 @@ def read_checks(task: Json) -> list[Json]:
 
 
 async def holds(left: Left, check: Json) -> bool:
-    """Whether one check is true; none is if the sandbox was lost with its files."""
+    """Whether a check holds. If the sandbox and its files were lost, no check holds."""
     try:
         return await CHECKS[check["type"]][0](left, check)
     except SandboxEnded:
@@ -162,7 +162,7 @@ async def holds(left: Left, check: Json) -> bool:
 
 
 async def held_before(left: Left, checks: list[Json], commands: bool) -> list[bool]:
-    """Which checks hold before anything is done. Those of commands are looked at only if asked for."""
+    """The checks that hold at the start. Checks that run commands are only run on request."""
     held = [(commands or check["type"] != "command_output") and await holds(left, check) for check in checks]
     if all(held):
         raise TaskError('"checks": all of them hold before anything is done')

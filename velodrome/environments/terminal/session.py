@@ -26,14 +26,14 @@ class Shell:
 
     def __init__(self, box: Sandbox, places: Limiter, most: int, held: list[bool]) -> None:
         self.box = box
-        self.held = held  # which checks were true at the beginning
+        self.held = held  # the checks that held at the beginning
         self._places = places
         self._most = most
         self._folder, self._exports = ".", ""
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, command: str) -> str:
-        """What a command wrote, and how it ended if it did not end well."""
+        """Run a command; returns its output, and how it ended if it failed."""
         mark = secrets.token_hex(16)
         argv = ["bash", "-c", SCRIPT.replace("MARK", mark), "bash", self._folder, self._exports, command]
         async with self._one_at_a_time, self._places:
@@ -58,7 +58,7 @@ def both_ends(text: str, most: int) -> str:
 
 
 def how_it_ended(ran: Ran) -> str:
-    """A last line for the model, if the command did not end well."""
+    """A last line for the model if the command failed."""
     if ran.stopped in ("time", "cpu"):
         return "\n(stopped: it took too long)"
     if ran.stopped:

@@ -41,7 +41,7 @@ class TextToSql(Environment):
         self._queries = self.workers_for(QueryWorker, {"limits": self._limits})
 
     async def seed_session(self, task: Json) -> Json:
-        """The task, whose rows the model may look at."""
+        """The task, with the rows that the model may query."""
         schema, fixtures, _ = _checked(task)
         await self._ask(ToolError, "run", schema, fixtures[0], "SELECT 1")  # a wrong schema costs no model call
         return task
@@ -75,7 +75,7 @@ class TextToSql(Environment):
         return _score(right, reason, query)
 
     async def _ask(self, kind: type[RolloutError], method: str, *arguments: Any) -> Any:
-        """What `QueryWorker` gives, in a process that ends with this call if it takes too long."""
+        """Call a method of `QueryWorker` in a process that is killed if the call takes too long."""
         try:
             return await self._queries.ask(method, arguments, self.query_wall_s)
         except (NoAnswer, WorkerEnded) as error:
@@ -88,16 +88,16 @@ class TextToSql(Environment):
 
     @classmethod
     def example_settings(cls) -> Json:
-        """Endless queries of the cheats end sooner."""
+        """A shorter time limit, for the endless queries of the cheats."""
         return {"query_instructions": 2_000_000, "query_memory_mb": 32}
 
     def reference_answer(self, task: Json) -> Any:
-        """A look at the table names, then the reference."""
+        """List the table names, then give the reference query."""
         look = {"name": "run_query", "arguments": {"query": "SELECT name FROM sqlite_master"}}
         return [{"tool_calls": [look]}, _fenced(task["reference_query"])]
 
     def wrong_answers(self, task: Json) -> Json:
-        """The right result with something more, something less, or in another form."""
+        """The right result with additions, omissions, or in another form."""
         query = task["reference_query"].rstrip("; \n")
         return {
             "nothing": _fenced(f"SELECT * FROM ({query}) WHERE 0"),
@@ -167,7 +167,7 @@ def _literal(value: Any) -> str:
 
 
 def _large_sort(query: str) -> str:
-    """The query, and beside it a sort of more than a gigabyte."""
+    """The query, plus a sort of more than a gigabyte."""
     text = "replace('" + "x" * 100 + "', 'x', '" + "y" * 190 + "')"
     rows = f"WITH RECURSIVE t(n, s) AS (SELECT 1, {text} UNION ALL SELECT n + 1, s FROM t LIMIT 60000)"
     count = f"{rows} SELECT count(*) FROM (SELECT s || n AS x FROM t ORDER BY x LIMIT -1 OFFSET 1)"

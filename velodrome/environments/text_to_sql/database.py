@@ -1,4 +1,4 @@
-"""A SQLite database in memory that a model's query may read and do nothing else with.
+"""A SQLite database in memory that a model's query can only read.
 
 The authorizer allows reading and a list of functions. Work is limited by counting SQLite's own instructions, so a
 query is stopped at the same point on every machine; rows, bytes and lengths have limits too. `printf` is not among the
@@ -22,7 +22,7 @@ from typing import Any
 from velodrome.errors import TaskError
 from velodrome.resources_servers.answers import last_block
 
-_STEP = 1_000  # instructions between two looks
+_STEP = 1_000  # instructions between two checks of the limits
 _CPU_S = 10.0  # for functions that take long within one instruction
 _LENGTHS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 20_000,
@@ -57,7 +57,7 @@ class QueryRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What one query may take."""
+    """The limits of one query."""
 
     instructions: int = 20_000_000
     rows: int = 10_000
@@ -66,7 +66,7 @@ class QueryLimits:
 
 
 class Database:
-    """One database in memory with the rows of one fixture. Used from any thread, by one at a time."""
+    """One database in memory with the rows of one fixture. Any thread may use it, one at a time."""
 
     def __init__(self, schema: str, rows: Mapping[str, Rows], limits: QueryLimits) -> None:
         self._limits = limits
@@ -103,7 +103,7 @@ class Database:
                 raise QueryRefused(str(error)) from error
 
     def close(self) -> None:
-        """Forget it."""
+        """Close the database."""
         with self._lock:
             self._connection.close()
 
@@ -150,7 +150,7 @@ _MOST_PAIRS = 2_000
 
 
 def last_query(text: str) -> str | None:
-    """What is in the last code block that is marked sql."""
+    """The text of the last code block marked sql."""
     block = last_block(text, ("sql", "sqlite"))
     return None if block is None else block.strip()
 
@@ -178,7 +178,7 @@ def same_results(rows: Sequence[Row], expected: Sequence[Row], *, ordered: bool)
 
 
 def _matched(rows: Sequence[Row], expected: Sequence[Row]) -> bool:
-    """Numbers that are nearly equal can be sorted apart: look for a partner of each."""
+    """Match rows one by one, because sorting can separate numbers that are nearly equal."""
     left = list(expected)
     for row in rows:
         partner = next((at for at, each in enumerate(left) if _same_row(row, each)), None)

@@ -28,7 +28,7 @@ _BESIDE_MB = 512  # of addresses, for the interpreter and a result
 
 @dataclass(frozen=True, slots=True)
 class QueryComparison:
-    """On which sets of rows two queries have the same result, and why one of them was refused."""
+    """The sets of rows on which two queries have the same result, and the reason if a query was refused."""
 
     right: tuple[bool, ...] = ()
     refused: str = ""
@@ -36,7 +36,7 @@ class QueryComparison:
 
 
 class QueryWorker:
-    """Made once per process: its limits are those of the whole process."""
+    """Created once per process; its limits apply to the whole process."""
 
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
@@ -48,7 +48,7 @@ class QueryWorker:
             _lower(resource.RLIMIT_AS, addresses + (limits.memory_mb + _BESIDE_MB << 20))
 
     async def run(self, _: str, schema: str, rows: Mapping[str, Rows], query: str) -> Result | str:
-        """The result of a query, or why it is refused."""
+        """The result of a query, or the reason why it was refused."""
         with closing(Database(schema, rows, self._limits)) as database:
             try:
                 return database.run(query)
@@ -74,7 +74,7 @@ class QueryWorker:
         return QueryComparison(tuple(right))
 
     async def aclose(self) -> None:
-        """There is nothing to free."""
+        """Nothing to free."""
 
 
 def _lower(which: int, limit: int) -> None:

@@ -25,7 +25,7 @@ class TicTacToe(PlayersEnvironment):
     illegal_moves: int | None = Field(3, ge=1, description="illegal moves of one player that are a loss")
 
     async def reset(self, task: Json, session: Json) -> Json:
-        """The board, to the player who is to move."""
+        """The board, for the player to move."""
         board = need(task, "board", str, "nine characters of x, o and .").lower()
         if not game.is_board(board):
             raise TaskError(f'"board" must be nine characters of x, o and . with a move to make, not {board[:40]!r}')
@@ -33,7 +33,7 @@ class TicTacToe(PlayersEnvironment):
         return self._address(session, "Noughts and crosses. Three in a row win.")
 
     async def step(self, actions: dict[str, str], session: Json) -> tuple[Any, ...]:
-        """The move of the one who was asked, and in a game against the search its answer."""
+        """Make the move of the addressed player; in a game against the search, also its reply."""
         board = session["board"]
         player = game.to_move(board)
         try:
@@ -72,7 +72,7 @@ class TicTacToe(PlayersEnvironment):
         return {"opponent": "perfect"}
 
     def reference_answer(self, task: Json) -> Any:
-        """The best moves against the best answers; None where a win cannot be forced."""
+        """The best moves against the best replies; None if a win cannot be forced."""
         board, moves = task["board"], []
         if game.value(board) < 1:
             return None
@@ -83,7 +83,7 @@ class TicTacToe(PlayersEnvironment):
         return moves
 
     def wrong_answers(self, task: Json) -> Json:
-        """The worst moves, as long as the game lasts."""
+        """The worst moves until the game ends."""
         board, moves = task["board"], []
         while not game.over(board):
             cell = max(game.cells(board), key=lambda cell: (game.value(game.placed(board, cell)), cell))

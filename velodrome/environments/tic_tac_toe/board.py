@@ -11,34 +11,34 @@ _MOVE = re.compile(r"\s*\(?\s*([1-9])\s*\)?\s*\.?\s*")
 
 
 def is_board(board: str) -> bool:
-    """Nine cells, a game that is under way, and marks that can have come about by turns."""
+    """Whether a board has nine cells, is not finished, and can be reached by alternate moves."""
     counts = board.count(CROSS) - board.count(NOUGHT)
     return len(board) == 9 and set(board) <= {EMPTY, CROSS, NOUGHT} and counts in (0, 1) and not over(board)
 
 
 def to_move(board: str) -> str:
-    """Crosses begin."""
+    """The player to move; crosses begin."""
     return CROSS if board.count(CROSS) == board.count(NOUGHT) else NOUGHT
 
 
 def winner(board: str) -> str | None:
-    """Who has three in a row."""
+    """The player with three in a row, if any."""
     return next((board[a] for a, b, c in LINES if board[a] != EMPTY and board[a] == board[b] == board[c]), None)
 
 
 def over(board: str) -> bool:
-    """Whether somebody has won, or the board is full."""
+    """Whether a player has won or the board is full."""
     return winner(board) is not None or EMPTY not in board
 
 
 def placed(board: str, cell: int) -> str:
-    """The board after the move of whoever is to move."""
+    """The board after a move of the player to move."""
     return board[:cell] + to_move(board) + board[cell + 1 :]
 
 
 @cache
 def value(board: str) -> int:
-    """What the one to move can force: 1 to win, 0 a draw, -1 a loss."""
+    """The best result that the player to move can force: 1 a win, 0 a draw, -1 a loss."""
     if over(board):
         return 0 if winner(board) is None else -1
     return max(-value(placed(board, cell)) for cell in cells(board))

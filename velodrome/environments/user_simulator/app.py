@@ -1,4 +1,4 @@
-"""A help desk for orders. Its customers are played by a second model; what counts is the state of the orders."""
+"""A help desk for orders. A second model plays its customers; the score depends on the state of the orders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class UserSimulator(SimulatedUser):
         return _changed(session, order_id, "delivered", status="refunded")
 
     async def verify(self, task: Json, response: Response, session: Any) -> Json:
-        """Compare the orders with what they should be, and what was said with what had to be said."""
+        """Compare the orders with the expected ones, and the answers with the required texts."""
         wanted = {order["order_id"]: {**order} for order in task["orders"]}
         for order_id, fields in need(task, "expected_changes", dict, "an object of changes by order_id").items():
             if order_id not in wanted:
@@ -77,11 +77,11 @@ class UserSimulator(SimulatedUser):
 
     @classmethod
     def example_settings(cls) -> Json:
-        """A customer that asks, says all it knows, and is done."""
+        """A customer that asks, gives all details, and ends the conversation."""
         return {"user": _example_user}
 
     def reference_answer(self, task: Json) -> Any:
-        """Ask who it is, look, do what is wanted, say so."""
+        """Ask for the name, look up the orders, do the task, report it."""
         calls = [_call(order_id, change) for order_id, change in task["expected_changes"].items()]
         look = {"tool_calls": [{"name": "find_orders", "arguments": {"email": task["orders"][0]["email"]}}]}
         done = f"Done. {' '.join(task.get('must_say', ()))}"
@@ -93,7 +93,7 @@ class UserSimulator(SimulatedUser):
         ]
 
     def wrong_answers(self, task: Json) -> Json:
-        """Nothing done, and one thing too many."""
+        """No action, and one action too many."""
         other = next(order for order in task["orders"] if order["order_id"] not in task["expected_changes"])
         action = "refund_order" if other["status"] == "delivered" else "cancel_order"
         extra = {"tool_calls": [{"name": action, "arguments": {"order_id": other["order_id"]}}]}
@@ -102,7 +102,7 @@ class UserSimulator(SimulatedUser):
         return {"only asks": first, "another order, too": [first, extra, *rest], **silent}
 
     def cheats(self, task: Json) -> Json:
-        """Attempts to be paid without helping."""
+        """Attempts to get the reward without helping."""
         ids = [order["order_id"] for order in task["orders"]]
         every = [
             {"name": name, "arguments": {"order_id": each}} for each in ids for name in ("cancel_order", "refund_order")

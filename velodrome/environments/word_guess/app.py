@@ -1,4 +1,4 @@
-"""A hidden word of five letters and six guesses. All of it takes microseconds and runs on the loop.
+"""A hidden word of five letters and six guesses. Every call takes microseconds and runs on the loop.
 
 Secrets and reference guesses come from a small list of common English words.
 """
@@ -57,7 +57,7 @@ class WordGuess(TurnEnvironment):
         return f"{marks}\n{left} left.", 0.0, False, False, info
 
     def reference_answer(self, task: Json) -> list[str]:
-        """The guesses of somebody who knows the list and keeps to the feedback; the word itself if that fails."""
+        """The guesses of a player who has the word list and follows the feedback; the word itself if that fails."""
         secret, left = task["secret"], list(WORDS)
         guesses: list[str] = []
         while len(guesses) < self.guesses - 1 and secret not in guesses and left:
@@ -86,7 +86,7 @@ class WordGuess(TurnEnvironment):
             "a list of words": "\n".join(("crane", secret)),
             "claims it": "G G G G G\nThat is the word.",
             "forges a result": f'{{"secret": "{secret}", "solved": 1.0, "reward": 1.0}}',
-            "with other letters": secret[:-1] + "\u0430",  # a letter that looks like one of ours
+            "with other letters": secret[:-1] + "\u0430",  # a letter that looks like a Latin one
             "a pattern": f"[{secret[0]}-z]{{5}}",
         }
 

@@ -1,1 +1,1 @@
-"""Mail, a calendar and contacts, verified by how they are left."""
+"""Mail, a calendar and contacts, verified by their final state."""

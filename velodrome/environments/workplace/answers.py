@@ -1,4 +1,4 @@
-"""Answers for the examination: the work as it should be done, done badly, and pretended."""
+"""Answers for the examination: reference, wrong answers and cheats."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def reference_moves(calls: list[Json], task: Json) -> list[Any]:
 
 
 def final(task: Json) -> str:
-    """What the task wants to be told."""
+    """The text that the task requires."""
     return " ".join(["Done.", *task.get("answer_includes", [])])
 
 
 def wrong_moves(task: Json) -> Json:
-    """The reference, spoiled in one way each."""
+    """The reference, each with one mistake."""
     calls = task.get("reference_calls") or []
     last = final(task)
     wrong: Json = {
@@ -39,7 +39,7 @@ def wrong_moves(task: Json) -> Json:
 
 
 def office_cheats(task: Json) -> Json:
-    """What somebody would try who wants the reward and not the work."""
+    """Attempts to get the reward without doing the task."""
     said = {"changes_made": len(task.get("changes", [])), "unwanted_changes": 0, "reward": 1.0}
     calls = {
         "a session of its own": {"name": "search_mail", "arguments": {"text": "", "session": {"me": "x"}}},
@@ -60,12 +60,12 @@ def office_cheats(task: Json) -> Json:
 
 
 def _silent(task: Json) -> Json:
-    """The task without what the answer must say: a cheat does not know that."""
+    """The task without the required text of the answer, which a cheat cannot know."""
     return {name: value for name, value in task.items() if name != "answer_includes"}
 
 
 def _every_phrase(task: Json) -> str:
-    """The right answer among all others, where the task has an answer; else a claim."""
+    """The right answer among all others if the task has an answer; otherwise a claim."""
     if not task.get("answer_includes"):
         return "Done."
     return " or ".join([*task["answer_includes"], *task.get("answer_excludes", ["anything"])])

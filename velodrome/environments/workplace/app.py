@@ -1,4 +1,4 @@
-"""An office for a model: mail, a calendar and contacts. What counts is how it is left, not what the model says.
+"""An office for a model: mail, a calendar and contacts. The score depends on its state, not on the model's claims.
 
 All of it is plain objects in memory, a copy per rollout, so its code is `async def`: no thread is needed.
 """
@@ -165,7 +165,7 @@ class Workplace(Environment):
         return {"id": contact_id, **contact}
 
     async def verify(self, task: Json, response: Response, session: Office) -> Json:
-        """Compare what changed with what should have, and the answer with what it must say."""
+        """Compare the changes with the expected ones, and the answer with the required text."""
         wanted = wanted_changes(task)
         made, unwanted = pair_up(wanted, session.changes())
         said = is_said(task, "answer", response.text[-20_000:])
@@ -174,16 +174,16 @@ class Workplace(Environment):
         return {**score, "unwanted_changes": unwanted, "answer_right": float(said)}
 
     def reference_answer(self, task: Json) -> Any:
-        """The task's own `reference_calls`, one model call each, and what to say at the end."""
+        """The task's `reference_calls`, one model call each, and the final answer."""
         calls = task.get("reference_calls")
         return None if calls is None else reference_moves(calls, task)
 
     def wrong_answers(self, task: Json) -> Json:
-        """The work half done, done twice, or done to somebody else."""
+        """The task half done, done twice, or done for another person."""
         return wrong_moves(task)
 
     def cheats(self, task: Json) -> Json:
-        """Claims, damage that is to look like work, and calls that reach for the record of the task."""
+        """Claims, damage that looks like work, and calls that try to read the task's record."""
         return office_cheats(task)
 
     def _send(self, session: Office, to: list[str], subject: str, body: str, **origin: str) -> Json:

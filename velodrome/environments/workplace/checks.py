@@ -31,7 +31,7 @@ Value = tuple[str, str | float]
 
 
 def says(text: Any, includes: Sequence[str], excludes: Sequence[str] = (), allows: Sequence[str] = ()) -> bool:
-    """Whether all of `includes` is said, nothing of `excludes`, and no other value of the kinds that are included."""
+    """Whether a text has all of `includes`, nothing of `excludes`, and no other value of the included kinds."""
     said = plain(text)
     stated, wanted = values(said), _values_of(includes)
     kinds = {kind for kind, _ in wanted}
@@ -49,7 +49,7 @@ def plain(value: Any) -> str:
 
 
 def values(text: str) -> set[Value]:
-    """What a plain text states, by kind: `1,184` and `1184` are the same number."""
+    """The values in a plain text, by kind: `1,184` and `1184` are the same number."""
     return {_value(match) for match in _VALUE.finditer(text)}
 
 
@@ -84,7 +84,7 @@ INCLUDES, EXCLUDES, ALLOWS = "_includes", "_excludes", "_allows"
 
 
 def wanted_changes(task: Json) -> list[Json]:
-    """The task's `changes`, or a `TaskError` that names what is wrong."""
+    """The task's `changes`. Raises a `TaskError` that describes the problem."""
     changes = task.get("changes")
     if not isinstance(changes, list):
         raise TaskError('no "changes" in the task; it is a list of what must have changed, empty if nothing may')
@@ -103,7 +103,7 @@ def wanted_changes(task: Json) -> list[Json]:
 
 
 def pair_up(wanted: Sequence[Json], seen: Sequence[OfficeChange]) -> tuple[int, int]:
-    """How many wanted changes were made, and how many others."""
+    """The number of expected changes that were made, and of other changes."""
     left = list(seen)
     made = 0
     for change in wanted:
@@ -115,7 +115,7 @@ def pair_up(wanted: Sequence[Json], seen: Sequence[OfficeChange]) -> tuple[int, 
 
 
 def is_wanted(change: Json, seen: OfficeChange) -> bool:
-    """Whether this is the change that is wanted."""
+    """Whether a change is the expected one."""
     if change["table"] != seen.table:
         return False
     if "add" in change:

@@ -28,7 +28,7 @@ _OPENS, _CLOSES = 9, 17  # office hours
 
 
 class OfficeChange(NamedTuple):
-    """One record that is not as it was. Without a record before it was added, without one after it was removed."""
+    """One changed record. Without a record before it was added, without one after it was removed."""
 
     table: str
     name: str
@@ -37,7 +37,7 @@ class OfficeChange(NamedTuple):
 
     @property
     def fields(self) -> Json:
-        """What is new: the fields that changed, or all of an added record."""
+        """The new values: the changed fields, or all fields of an added record."""
         before = self.before or {}
         return {key: value for key, value in (self.after or {}).items() if before.get(key, ...) != value}
 
@@ -54,7 +54,7 @@ class Office:
         self._new = 0
 
     def changes(self) -> list[OfficeChange]:
-        """How the tables differ from what they were at first."""
+        """The differences of the tables from their initial state."""
         first = orjson.loads(self._data)
         found = []
         for table in TABLES:
@@ -72,7 +72,7 @@ class Office:
         return found
 
     def add(self, table: str, record: Json) -> str:
-        """A new record; its name comes back."""
+        """Add a record; returns its name."""
         if self._new >= MOST_NEW:
             raise ValueError(f"no more than {MOST_NEW} records can be added")
         for value in record.values():
@@ -84,7 +84,7 @@ class Office:
         return name
 
     def address(self, who: str) -> str:
-        """The address that a name or an address means, if it means one."""
+        """The address of a person, by name or address, if there is one."""
         wanted = who.strip().casefold()
         known: dict[str, str] = {each["email"]: each["name"] for each in self.tables["contacts"].values()} | {
             self.me: "me"
@@ -100,7 +100,7 @@ class Office:
         raise ValueError(f"{who[:60]!r} is neither an address nor the name of a contact")
 
     def addresses(self, people: list[str], at_most: int = 20) -> list[str]:
-        """The addresses of several people, each once."""
+        """The addresses of several people, without duplicates."""
         if not people:
             raise ValueError("give at least one person")
         if len(people) > at_most:
@@ -108,7 +108,7 @@ class Office:
         return list(dict.fromkeys(self.address(who) for who in people))
 
     def busy(self, people: list[str], day: datetime) -> list[tuple[datetime, datetime]]:
-        """When one of these people has an event that day, in order."""
+        """The times of all events of these people on a day, in order."""
         times = []
         for event in self.tables["events"].values():
             start = moment(event["start"])
@@ -117,7 +117,7 @@ class Office:
         return sorted(times)
 
     def free(self, people: list[str], day: datetime, minutes: int) -> Iterator[str]:
-        """Every half hour of the office hours at which all of them have so many minutes."""
+        """The half hours within office hours from which all these people are free for this many minutes."""
         taken, length = self.busy(people, day), timedelta(minutes=minutes)
         at, closes = day.replace(hour=_OPENS, minute=0), day.replace(hour=_CLOSES, minute=0)
         while at + length <= closes:
@@ -127,7 +127,7 @@ class Office:
 
 
 def own_office(office: Any) -> bytes:
-    """The office that a task brings, or a `TaskError` that names what it lacks."""
+    """The office of a task. Raises a `TaskError` that names what is missing."""
     if not isinstance(office, dict) or not isinstance(office.get("me"), str):
         raise TaskError('"office" must be an object with "me", "now" and the tables mail, events and contacts')
     try:
@@ -148,7 +148,7 @@ def own_office(office: Any) -> bytes:
 
 
 def moment(text: str) -> datetime:
-    """A time in the one form there is, or a `ValueError` that shows it."""
+    """Parse a time in the only valid format. Raises a `ValueError` that shows the format."""
     try:
         return datetime.strptime(text.strip().replace("T", " ")[:40], FORM)
     except ValueError:
@@ -156,7 +156,7 @@ def moment(text: str) -> datetime:
 
 
 def date_of(text: str) -> datetime:
-    """A day, or a `ValueError` that shows the form."""
+    """Parse a day. Raises a `ValueError` that shows the format."""
     try:
         return datetime.strptime(text.strip()[:40], DAY_FORM)
     except ValueError:
