@@ -1,7 +1,7 @@
 """Which answers may reach a scorer of reasoning-gym; the others earn nothing.
 
 Nine scorers evaluate the answer as Python: four with `eval`, five with sympy's `parse_expr`, which also uses `eval`.
-They only get literals and formulas; code earns nothing and never runs. A few scorers give full marks for answers without
+They only get literals and formulas; code earns nothing and never runs. Some scorers give full marks for answers without
 content; those answers are checked here first.
 """
 
