@@ -177,7 +177,7 @@ def test_a_command_of_mcp_becomes_a_block(here: Path):
         ("gymnasium:Pendulum-v1", [], "'Pendulum-v1' has the actions Box"),
         ("mcp:no-such-program", [], "there is no program 'no-such-program'"),
         ("mcp:false", [], "did not start"),
-        ("pip:verifiers", [], "is none of verifiers:…, openenv:…"),
+        ("pip:verifiers", [], "is not one of verifiers:…, openenv:…"),
         ("verifiers:x", ["--arguments", "[]"], "--arguments must be a JSON object"),
         ("verifiers:x", ["--name", "a/b"], "cannot be the name of a folder"),
     ],
