@@ -116,3 +116,16 @@ def test_many_writers_at_once_lose_nothing(rollouts: Path):
     assert [child.wait() for child in children] == [0, 0]
     notes = Judgements(notes_file(rollouts)).refresh()
     assert (notes.known, notes.foreign, len(list(notes))) == (100, [], 100)
+
+
+def test_a_file_that_is_something_else_is_left_alone(rollouts: Path):
+    path = notes_file(rollouts)
+    path.write_text('{"meta": {"key": "t/0"}, "output": []}\nsome words')
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: there is something else in it"):
+        save_judgement(rollouts, make_judgement("t/0", "ben", rating=1))
+    assert path.read_bytes() == before
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match=r"rollouts\.notes\.jsonl: not saved: it is not a file"):
+        save_judgement(rollouts, make_judgement("t/0", "ben", rating=1))

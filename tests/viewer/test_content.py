@@ -109,6 +109,7 @@ def test_a_diff_and_terminal_colours_are_coloured_and_no_other_sequence_is_obeye
     assert {"y-gd", "y-gi", "y-gh"} <= classes(tool_result(diff))
     assert "".join(parsed(tool_result(diff)).text) == diff
     assert tool_result("--- a list\n+ of things\n") is None
+    assert tool_result("--- \n" * 40_000) is None  # in linear time
     text = "\x1b[1;31mred\x1b[0m \x1b[38;5;1mcube\x1b[m \x1b[30;40mhidden\x1b[0m\x1b[8mconcealed\x1b[0m "
     text += "\x1b[2J\x1b]0;title\x07"
     page = parsed(tool_result(text))

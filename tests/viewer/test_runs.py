@@ -76,6 +76,19 @@ def test_saved_numbers_are_listed_only_where_they_agree_with_the_file(
         wait_for(client, "/?q=lying", f"{values['pass@1']:.1%} 23 1")
 
 
+def test_numbers_of_rollouts_that_are_no_numbers_are_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    odd, good = (make_run(tmp_path / name, tasks=6, failed=1) for name in ("odd.jsonl", "good.jsonl"))
+    save_metrics(good, capsys)
+    save_metrics(odd, capsys, **{"rollouts/kept": [], "rollouts/failed": {}})
+    path = tmp_path / "odd.run.json"
+    run = orjson.loads(path.read_bytes())
+    run["runs"][-1] |= {"kept": [], "failed": {}}
+    path.write_bytes(orjson.dumps(run))
+    with viewing(tmp_path) as client:
+        for sort in ("kept", "-failed"):
+            assert listed(page_at(client, f"/?sort={sort}"))[-1] == "/run/odd"
+
+
 def test_the_list_is_sorted_and_filtered_by_its_address_and_what_is_picked_stays_picked(tmp_path: Path):
     with viewing(made_folder(tmp_path)) as client:
         assert listed(page_at(client, "/?sort=-name")) == ["/run/deep-other", "/run/deep-er-candidate", "/run/baseline"]

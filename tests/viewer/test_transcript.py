@@ -62,6 +62,8 @@ def test_what_a_row_may_lack_or_say_of_itself_is_shown():
     assert transcript({"responses_create_params": {"input": "hi"}}) == "─── a rollout\n[user]\n  hi\n[score]"
     row = {"output": [{"role": "assistant", "content": "", "refusal": "No."}], "meta": {"verification": "deferred"}}
     assert transcript(row) == "─── a rollout\n[refusal]\n  No.\n[score]\n  reward: deferred (velo verify gives it)"
+    for scored in (None, 7, "grade", {"grade": 1}):
+        assert transcript({"output": [], "grade": 1, "meta": {"scored": scored}}) == "─── a rollout\n[score]"
     response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "content": "half"}
     assert "(cut off: max_output_tokens)" in transcript({"output": [], "response": response})
 

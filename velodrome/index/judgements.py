@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import orjson
 
 from velodrome.errors import InputError, VelodromeError
 from velodrome.records.appender import Appender
-from velodrome.records.jsonl import loads, open_regular
+from velodrome.records.jsonl import loads, open_regular, read_lines
 from velodrome.records.mending import LATEST_S
 from velodrome.records.rollout import beside
 
@@ -28,6 +28,7 @@ RATINGS = range(1, 6)
 LONGEST_NOTE, LONGEST_NAME, MOST_TAGS = 10_000, 60, 20  # characters, characters of a person or a tag, tags
 _LONGEST_LINE = 128 * 1024
 _MOST_NAMED = 5
+_FIRST_LINES = 20
 _SAME_TIME_S = 1e-3
 
 
@@ -95,6 +96,7 @@ def save_judgement(rollouts: Path, judgement: Judgement) -> None:
     if not rollouts.exists():
         raise InputError(f"{rollouts}: the file no longer exists; the judgement was not saved")
     try:
+        _refuse_other(path)
         appender = Appender(path, wait=True)
         try:
             appender.append(line)
@@ -104,6 +106,15 @@ def save_judgement(rollouts: Path, judgement: Judgement) -> None:
         cause = error.__cause__
         reason = cause.strerror if isinstance(cause, OSError) else str(error).removeprefix(f"{path}: ")
         raise InputError(f"{path}: not saved: {reason}") from error
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse a file without a judgement in its first lines: another program wrote it."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: it is not a file; move it away")
+    lines = [line for _, line in islice(read_lines(path, lost=lambda *_: None), _FIRST_LINES)] if path.exists() else []
+    if lines and not any(map(read_judgement, lines)):
+        raise InputError(f"{path}: there is something else in it; move it away")
 
 
 class Judgements:

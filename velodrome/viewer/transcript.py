@@ -97,7 +97,9 @@ def _episode(row: Json) -> list[str]:
 def _score(facts: RowFacts) -> Iterator[str]:
     if facts.deferred:
         yield "reward: deferred (velo verify gives it)"
-    for name in dict.fromkeys(("reward", "expected_answer", *facts.meta.get("scored", ()))):
+    scored = facts.meta.get("scored")
+    names = ("reward", "expected_answer", *(scored if isinstance(scored, list) else ()))
+    for name in dict.fromkeys(names):
         value = facts.row.get(name)
         if value is not None:
             yield f"{name}: {_value(value)}"

@@ -17,7 +17,7 @@ MOST_RESULT = 200_000  # characters
 _MOST_GROWTH = 20  # characters of markup per character of text, beyond the first ten thousand
 _MOST_CHANGES = 5_000  # of colour
 _SGR = re.compile(r"\x1b\[([0-9;:]{0,60})m")
-_DIFF = re.compile(r"^(?:--- |diff --git |index [0-9a-f]+\.\.)[^\n]*\n(?s:.*)^@@ -", re.MULTILINE)
+_DIFF_HEAD = re.compile(r"^(?:--- |diff --git |index [0-9a-f]+\.\.)", re.MULTILINE)
 _ROW = re.compile(r"[|│┃║\t].*[|│┃║\t]|^\s*[+├└┌╔╠╚][-=+─┬┼┴┐┤┘═╦╬╩╗╣╝]{3,}|^\s*-{3,}(?:\s+-{3,})+\s*$")
 
 
@@ -56,7 +56,8 @@ def terminal_colours(text: str) -> Markup | None:
 
 
 def _diff(text: str) -> Markup | None:
-    return code(text, "diff") if _DIFF.search(text) else None
+    head = _DIFF_HEAD.search(text)
+    return code(text, "diff") if head and "\n@@ -" in text[head.start() :] else None
 
 
 def _table(text: str) -> Markup | None:

@@ -191,15 +191,18 @@ def _pictures(palette: dict[str, str], frames: list[list[str] | _FrameChange]) -
     if not isinstance(frames[0], list):
         raise _Flaw("frame 1: there is no picture before it")
     shown: list[Frame] = []
-    letters = 0
+    size = letters = 0
     for step, frame in enumerate(frames, 1):
         if isinstance(frame, list):
-            width, cells = len(frame[0]) if frame else 0, "".join(frame)
-            if not width or len(cells) != width * len(frame) or len(cells) > MOST_CELLS:
+            width = len(frame[0]) if frame else 0
+            size = width * len(frame)
+            if not size or size > MOST_CELLS or any(len(row) != width for row in frame):
                 raise _Flaw(f"frame {step:,}: not rows of one length, or more than {MOST_CELLS:,} cells")
-            shown.append((width, cells))
-            letters += len(cells)
+            shown.append((width, "".join(frame)))
+            letters += size
         else:
+            if len(frame.at) != len(frame.put) or any(cell >= size for cell in frame.at):
+                raise _Flaw(f"frame {step:,}: not one letter for each changed cell of the picture before it")
             shown.append((frame.at, frame.put))
             letters += _CHANGE_LETTERS * len(frame.at)
         if letters > MOST_LETTERS and len(shown) > 1:

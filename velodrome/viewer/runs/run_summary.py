@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from velodrome.records.bounds import is_count
 from velodrome.records.jsonl import open_regular
 from velodrome.records.rollout import beside
 from velodrome.viewer.measurements import stamp
@@ -79,6 +80,7 @@ def _of_rollouts(path: Path) -> tuple[RunSummary, bool]:
     kept, failed = last.get("kept"), last.get("failed")
     if "finished_at" not in last or (kept, failed) != (metrics.get("rollouts/kept"), metrics.get("rollouts/failed")):
         return RunSummary(), is_over
+    kept, failed = (each if is_count(each) else None for each in (kept, failed))
     return RunSummary(_number(metrics.get("reward")), _number(metrics.get("pass@1")), kept, failed), is_over
 
 

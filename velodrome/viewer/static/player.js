@@ -31,9 +31,10 @@ function player(root) {
     }
     while (at < step) {
       at += 1;
-      const [what, letters] = film.frames[at];
+      const [what, text] = film.frames[at];
+      const letters = [...text]; // by character: some are two units of a JavaScript string
       if (Array.isArray(what)) what.forEach((cell, place) => { drawn.cells[cell] = letters[place]; });
-      else drawn = { width: what, cells: [...letters] };
+      else drawn = { width: what, cells: letters };
     }
     drawn.step = step;
     return drawn;
@@ -64,17 +65,20 @@ function player(root) {
       canvas.height = height * side;
     }
     const pen = canvas.getContext("2d");
+    pen.clearRect(0, 0, canvas.width, canvas.height);
     pen.font = `600 ${Math.round(side * 0.75)}px system-ui, sans-serif`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     cells.forEach((letter, place) => {
+      const colour = colours.get(letter);
+      if (!colour) return;
       const x = (place % width) * side;
       const y = Math.floor(place / width) * side;
-      pen.fillStyle = colours.get(letter);
+      pen.fillStyle = colour;
       pen.fillRect(x, y, side, side);
       const mark = marks.get(letter);
       if (mark && side >= 10) {
-        pen.fillStyle = ink(colours.get(letter));
+        pen.fillStyle = ink(colour);
         pen.fillText(mark, x + side / 2, y + side / 2);
       }
     });
