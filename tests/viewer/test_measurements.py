@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,14 @@ from random import Random
 from typing import Any
 
 import orjson
+import pytest
 from starlette.testclient import TestClient
 
 from tests.support.made_runs import make_run, rollout
 from tests.support.viewing import PATIENCE_S, page_at, viewing
-from velodrome.viewer.measurements import Measurements
+from velodrome.errors import InputError
+from velodrome.viewer.measurements import Background, Measurement, Measurements
+from velodrome.viewer.pages import run_charts
 from velodrome.viewer.viewed_file import ViewedFile
 
 
@@ -101,3 +105,23 @@ def test_a_reader_that_dies_is_reported_and_tried_again_when_the_page_is_loaded_
         assert facts.updates(source) == turns  # the same failure again does not make pages old
         value = until(lambda: source.measure("metrics", patience_s=PATIENCE_S).value)
     assert value["rollouts/kept"] == 111  # by a process of its own
+
+
+def test_a_result_for_the_file_before_is_not_the_answer_for_the_one_that_replaced_it():
+    answers, go = Background("answers"), threading.Event()
+    assert answers.answer("key", (1, 0), go.wait, patience_s=0.0) == Measurement(None, True)
+    threading.Timer(0.05, go.set).start()
+    assert answers.answer("key", (2, 0), lambda: "new", patience_s=PATIENCE_S) == Measurement(None, True)
+    until(lambda: answers.updated("key") == 2)  # without another question
+    assert answers.answer("key", (2, 0), lambda: "new", patience_s=0.0) == Measurement("new")
+    answers.close()
+
+
+def test_charts_that_cannot_be_drawn_say_why(run: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(index: Any) -> Any:
+        raise InputError("no picture of it")
+
+    monkeypatch.setattr(run_charts, "run_pictures", broken)
+    with viewing(run) as client:
+        words = page_at(client, "/run/baseline").words
+    assert ("no picture of it" in words, "being drawn" in words) == (True, False)

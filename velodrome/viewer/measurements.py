@@ -62,18 +62,24 @@ class Background:
         """The current result. If it is missing or stale, `make` starts, and this waits up to `patience_s` for it."""
         with self._lock:
             result = self._results.setdefault(key, _CachedResult())
-            if result.version is not None and result.version[0] != version[0]:
-                result.value, result.error = None, None
-            is_due = result.running is None and time.monotonic() >= result.next_at and not self._closed
-            if (result.version != version or result.error is not None) and is_due:
-                result.running = self._pool.submit(self._update, result, version, make)
-            running = result.running
+            running = self._start(result, version, make)
         if running is not None and patience_s > 0:
             wait([running], timeout=patience_s)
         with self._lock:
+            if _is_replaced(result, version):  # what ran was about the file before
+                self._start(result, version, make)
             stale = result.version != version
             result.missed |= stale
             return Measurement(result.value, stale, result.error)
+
+    def _start(self, result: _CachedResult, version: Version, make: Callable[[], Any]) -> Future[None] | None:
+        """Drop the result of a replaced file, and start `make` if it is due. Returns what runs."""
+        if _is_replaced(result, version):
+            result.value, result.error = None, None
+        is_due = result.running is None and time.monotonic() >= result.next_at and not self._closed
+        if (result.version != version or result.error is not None) and is_due:
+            result.running = self._pool.submit(self._update, result, version, make)
+        return result.running
 
     def updated(self, key: Hashable) -> int:
         """The number of results so far for a key."""
@@ -101,6 +107,10 @@ class Background:
             result.value, result.error, result.version, result.running = value, problem, version, None
             if self._pause_s:
                 result.next_at = time.monotonic() + max(self._pause_s, _PAUSE_SHARE * duration_s)
+
+
+def _is_replaced(result: _CachedResult, version: Version) -> bool:
+    return result.version is not None and result.version[0] != version[0]
 
 
 class MeasuredFile(Protocol):

@@ -84,9 +84,10 @@ class RunCharts:
 def run_charts(source: ViewedFile, links: Links, by: str) -> RunCharts:
     """All charts of a run."""
     patience_s = _ALL_THE_TIME_S if links.static else _PATIENCE_S
-    pictures: RunPictures | None = source.soon("pictures", run_pictures, patience_s=patience_s).value
+    answer = source.soon("pictures", run_pictures, patience_s=patience_s)
+    pictures: RunPictures | None = answer.value
     if pictures is None:
-        return RunCharts(waiting=True)
+        return RunCharts(problem=answer.error or "", waiting=answer.error is None)
     by = by or pictures.first_field
     answer = source.soon(("by", by), partial(_groups, by), patience_s=patience_s)
     groups, problem = answer.value, answer.error or ""
