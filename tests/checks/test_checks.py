@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support import planted
 from tests.support.planted import PLANTS, Row, Rows, answered, clean, findings_of, names, truncated, twice, write
 from tests.support.seed_snippets import BROKEN
-from velodrome.checks import CHECKS, WHILE_COLLECTING, Checks, Finding, run_checks, short, worst
+from velodrome.checks import CHECKS, WHILE_COLLECTING, Checks, Finding, read_checks, run_checks, short, worst
 from velodrome.records.facts import RowFacts
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -57,6 +57,14 @@ def test_failures_are_told_with_their_share_and_the_commonest_reason_and_those_m
     assert one.message.endswith("most often (20): model: POST http://127.0.0.1:8000: 500")
     most = run_checks(write(tmp_path / "r.jsonl", clean(14, 1), failures))
     assert [(each.name, each.severity) for each in most] == [("failures", "error")]
+
+
+def test_of_very_many_failures_a_sample_says_about_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("velodrome.checks.thresholds.MOST_FAILED", 100)
+    checks = read_checks(write(tmp_path / "r.jsonl", clean(4, 1), [{"key": f"x{n}/0"} for n in range(800)]))
+    [failures] = [each for each in checks.findings() if each.name == "failures"]
+    assert failures.message.startswith("about ")
+    assert failures.count == checks.failed == pytest.approx(800, rel=0.2)
 
 
 @settings(max_examples=30, derandomize=True)

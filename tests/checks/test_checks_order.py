@@ -60,7 +60,7 @@ def test_sums_of_rewards_and_times_are_the_same_in_any_order(tmp_path: Path):
 
 
 def test_of_too_many_names_and_tasks_the_same_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name, most in (("MOST_TASKS", 60), ("MOST_TOOLS", 5), ("MOST_NAMES", 5)):
+    for name, most in (("MOST_TASKS", 60), ("MOST_TOOLS", 5), ("MOST_NAMES", 5), ("MOST_FAILED", 40)):
         monkeypatch.setattr(at, name, most)
     rows: list[Row] = clean(800)
     for number, row in enumerate(rows):

@@ -216,3 +216,5 @@ def test_an_earlier_trace_is_replaced_and_any_other_file_is_left_alone(tmp_path:
     for name in ("out.run.json", "out.metrics.json", "out.profile.json"):
         with pytest.raises(InputError, match=f"{name}: .*writes this file itself"):
             check_target(tmp_path / name, tmp_path / "out.jsonl")
+    with pytest.raises(InputError, match="writes this file itself"):
+        check_target(tmp_path / "folder.json" / ".." / "out.run.json", tmp_path / "out.jsonl")

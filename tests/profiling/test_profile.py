@@ -171,6 +171,17 @@ def test_the_slowest_rollouts_are_told_with_their_line_and_tree():
     assert slowest[0] == {**slow, "tree": row()["meta"]["timing"]["tree"]}
 
 
+def test_of_very_many_failures_some_are_remembered_and_all_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("velodrome.profiling.profile._MOST_FAILED", 5)
+    profile = Profile()
+    for key in (*range(8), 0):
+        failure = {"key": f"{key}/0", "finished_at": START, "timing": {"total_s": 0.5}}
+        profile.add(RowFacts(failure, failed=True))
+    assert profile.report()["failed"] == 8
+    profile.add(RowFacts(row(0)))
+    assert profile.report()["failed"] == 7
+
+
 def test_a_rollout_that_failed_and_was_kept_later_has_not_failed_and_several_files_are_one(tmp_path: Path):
     failures = [{"key": key, "finished_at": START, "timing": {"total_s": 0.5}} for key in ("0/0", "x/0", "x/0")]
     write(tmp_path / "a.failures.jsonl", [*failures, [1], {"key": 5}, {"timing": {}}, b"{torn"])

@@ -53,6 +53,12 @@ def test_every_task_counts_alike_and_is_compared_with_itself(tmp_path: Path):
     assert result["notes"] == ["2 tasks are in one run only; the differences leave them out"]
 
 
+def test_a_field_with_the_name_of_a_rate_is_listed_beside_it(tmp_path: Path):
+    a, b = ([row(f"t{n}/0", 1.0) | {"pass@1": number} for n in range(3)] for number in (5.0, 7.0))
+    entries = [each for each in compared(tmp_path, a, b)["fields"] if each["name"] == "pass@1"]
+    assert [(each["a"], each["b"]) for each in entries] == [(1.0, 1.0), (5.0, 7.0)]
+
+
 def test_a_task_with_the_same_id_and_another_prompt_is_told(tmp_path: Path):
     other = {"responses_create_params": {"input": "Something else"}}
     [note] = compared(tmp_path, [row("x/0"), row("y/0")], [row("y/0") | other, row("x/0")])["notes"]

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import velodrome.checks.thresholds as at
 from velodrome.checks.check import Check, Finding, KindCheck, RowBatch, RowCheck, Seen, Severity, graded, part
+from velodrome.checks.task_memory import HashSample
 from velodrome.records.facts import RowFacts
 from velodrome.records.rollout import FAILED
+from velodrome.records.task import hashed
 from velodrome.timing.report import clean
 
 _FOLDED = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\d+")
@@ -138,20 +140,26 @@ class Failures(Check):
 
     def __init__(self, seen: Seen) -> None:
         super().__init__(seen)
-        self.failed: dict[str, tuple[str, int]] = {}  # by key: a reason, and the line of the last failure
+        # by a hash of the key: a reason, and the line of the last failure
+        self.failed: HashSample[tuple[str, int]] = HashSample(at.MOST_FAILED)
 
     def fail(self, failure: RowFacts) -> None:
         if failure.key is not None:
-            reason = failure.error[:_LONGEST_REASON]
-            self.failed[failure.key] = min(self.failed.get(failure.key, (reason,))[0], reason), failure.line
+            place, reason = hashed(failure.key), failure.error[:_LONGEST_REASON]
+            self.failed.put(place, (min(self.failed.get(place, (reason,))[0], reason), failure.line))
 
     def add(self, batch: RowBatch) -> None:
         if self.failed:
             for facts in batch:
-                self.failed.pop(facts.key or "", None)
+                self.failed.pop(hashed(facts.key or ""), None)
+
+    @property
+    def count(self) -> int:
+        """Keys that failed and were not made up for; of very many, an estimate from the remembered ones."""
+        return len(self.failed) * self.failed.each_of
 
     def findings(self) -> Iterator[Finding]:
-        count = len(self.failed)
+        count, each_of = self.count, self.failed.each_of
         if not count:
             return
         requested = self.seen.rows + count
@@ -162,9 +170,8 @@ class Failures(Check):
             similar_reasons.setdefault(_FOLDED.sub("…", reason), []).append(reason)
         commonest = min(similar_reasons, key=lambda folded: (-len(similar_reasons[folded]), folded))
         reason = clean(min(similar_reasons[commonest]), longest=_LONGEST_REASON)
-        message = (
-            f"{part(count, requested, 'rollouts')} failed, most often ({len(similar_reasons[commonest]):,}): {reason}"
-        )
+        about, times = "about " if each_of > 1 else "", len(similar_reasons[commonest]) * each_of
+        message = f"{about}{part(count, requested, 'rollouts')} failed, most often ({times:,}): {reason}"
         lines = [FAILED + line for _, line in self.failed.values() if line]
         yield self.finding(severity, message, count=count, share=count / requested, lines=lines)
 

@@ -64,7 +64,7 @@ class Checks:
     @property
     def failed(self) -> int:
         self._read_waiting()
-        return len(self._failures.failed)
+        return self._failures.count
 
     def begin(self, file: str) -> None:
         """Start another file, in which lines count from 1."""

@@ -7,6 +7,7 @@ EXAMPLES = 5  # line numbers of one finding: enough to look into, few enough to 
 MOST_TASKS = 100_000  # about 400 bytes each; a choice of fifty thousand or more tells what the rest is like
 MOST_TOOLS = 1_000  # a model may make names up
 MOST_NAMES = 1_000  # so may a file
+MOST_FAILED = 100_000  # keys that failed; of more, a sample of fifty thousand tells how many there are to 1%
 
 # Below this many rollouts a share says nothing: what would be a warning is a note.
 FEW = 5

@@ -274,7 +274,8 @@ def check_target(path: Path, output: Path | None = None) -> None:
     """Refuse a path that a trace cannot be written to, before anything runs. An earlier trace is replaced."""
     if not path.name.endswith(SUFFIXES):
         raise InputError(f"{path}: a trace is called …{' or …'.join(SUFFIXES)}")
-    if output is not None and path in [beside(output, kind) for kind in ("run.json", "metrics.json", "profile.json")]:
+    own = [] if output is None else [beside(output, kind) for kind in ("run.json", "metrics.json", "profile.json")]
+    if path.resolve() in [each.resolve() for each in own]:
         raise InputError(f"{path}: a collection into {output} writes this file itself; give the trace another name")
     try:
         if path.exists() and not (path.is_file() and _is_trace(path)):

@@ -31,6 +31,7 @@ Attempts = Iterator[tuple[str, RowFacts]]  # each with the name of its file
 
 SLOWEST = 10
 _READ = ("meta", "reward")  # what a profile reads of a rollout
+_MOST_FAILED = 100_000  # failed keys that are remembered; the rest are only counted
 _MOST_CHANGES = 200  # of the limit; the last ones are kept
 _NAMES = {
     "queue": "Queue",
@@ -72,6 +73,7 @@ class Profile:
         self._cpu_sum = self._cpu_max = 0.0
         self._slowest: list[tuple[float, int, Json]] = []
         self._failed: set[int] = set()
+        self._failed_more = 0
         self._run = RunSample()
         self._earlier, self._earlier_s = self._run, 0.0  # the previous run with enough rollouts for a verdict
 
@@ -106,7 +108,11 @@ class Profile:
     def _fail(self, facts: RowFacts, times: RowTimes | None) -> None:
         if facts.key is None or times is None:
             return
-        self._failed.add(hash(facts.key))
+        key = hash(facts.key)
+        if len(self._failed) < _MOST_FAILED:
+            self._failed.add(key)
+        elif key not in self._failed:
+            self._failed_more += 1
         self._place(facts, times)
 
     def note(self, text: str) -> None:
@@ -231,7 +237,7 @@ class Profile:
         return {
             "rollouts": self.rollouts,
             "rows": rows,
-            "failed": len(self._failed),
+            "failed": len(self._failed) + self._failed_more,
             "active_s": seconds,
             "rollouts_per_s": self.rollouts / seconds if seconds > 0 else 0.0,
             "tree": self.tree(verdict),

@@ -91,9 +91,10 @@ def measures(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> Iterator[tupl
     rates = [dict(group.rates(ks)) for group in groups]
     of_all = [name for name in rates[0] if all(name in each for each in rates)]
     after_reward = 1 if names[:1] == ["reward"] else 0
-    names[after_reward:after_reward] = of_all
-    for name in names:
-        if name in of_all:
+    measured = [(name, False) for name in names]
+    measured[after_reward:after_reward] = [(name, True) for name in of_all]
+    for name, is_rate in measured:  # a field may have the name of a rate
+        if is_rate:
             yield name, [each[name] for each in rates]
         else:
             yield name, [group.cells[name].measure(name) if name in group.cells else None for group in groups]
