@@ -142,7 +142,9 @@ def test_a_header_that_is_none_is_reported_without_its_text(text: str):
     assert text not in str(caught.value)
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "ftp://x", "http://h:x", "http://me:hidden@127.0.0.1:4318"])
+@pytest.mark.parametrize(
+    "endpoint", ["127.0.0.1:4318", "ftp://x", "http://h:x", "http://a..b:4318", "http://me:hidden@127.0.0.1:4318"]
+)
 def test_an_endpoint_that_is_no_url_or_has_a_password_is_refused_without_repeating_it(endpoint: str):
     with pytest.raises(InputError, match="otlp_endpoint") as caught:
         Receiver(endpoint, {})

@@ -251,7 +251,8 @@ def _parse_endpoint(endpoint: str) -> SplitResult:
     try:
         url = urlsplit(endpoint)
         port = url.port
-    except ValueError:
+        (url.hostname or "").encode("idna")
+    except ValueError:  # also UnicodeError: no name of a host
         url, port = SplitResult("", "", "", "", ""), 0
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise InputError("otlp_endpoint: expected a URL such as http://127.0.0.1:4318")

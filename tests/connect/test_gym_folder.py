@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from tests.interop.gym_folders import TASTER, TILL, TILL_SCRIPT, TILL_TASKS, config, write_folder, write_till
+from velodrome.connect.nemo_gym.asgi import AsgiApp
 from velodrome.connect.nemo_gym.imports import uses_nemo_gym
 from velodrome.errors import InputError, ToolError, VerifyError
 from velodrome.responses_api_models.scripted_model.app import ScriptedModel
@@ -173,6 +174,17 @@ async def test_a_score_that_its_server_marks_as_invalid_is_a_fault(tmp_path: Pat
     await marked.close(session)
     assert not await marked.deferrable()
     await marked.aclose()
+
+
+@in_a_loop
+async def test_an_app_in_plain_middleware_runs_without_a_startup():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": (await receive())["body"]})
+
+    wrapped = AsgiApp(app)
+    assert (await wrapped.post("/tool", b"{}")).body == b"{}"
+    await wrapped.aclose()
 
 
 LIFE = """

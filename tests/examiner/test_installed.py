@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from tests.support.velo_process import velo
+from velodrome.settings import installed
 
 PROJECT = """\
 [build-system]
@@ -78,3 +80,16 @@ def test_it_is_listed_with_its_package_and_the_folder_here_comes_first(site: Pat
     app.write_text(app.read_text().replace("float(right)", "0.5 * right"))
     report = json.loads(velo(tmp_path, "test", "my_shop", "--json", "--only", "references", python_path=site).stdout)
     assert report["passed"] is False
+
+
+def test_it_is_found_without_running_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    package = tmp_path / "broken_package_env"
+    package.mkdir()
+    for file in ("__init__.py", "app.py"):
+        (package / file).write_text("no python")
+    monkeypatch.syspath_prepend(tmp_path)
+    for value in (package.name, f"{package.name}.app:Shop"):
+        entry = EntryPoint("broken", value, installed.GROUP)
+        monkeypatch.setattr(installed, "_entries", lambda entry=entry: {"broken": entry})
+        found = installed.installed_environment.__wrapped__("broken")
+        assert (found.module, found.file) == (f"{package.name}.app", package / "app.py")

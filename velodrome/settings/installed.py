@@ -3,8 +3,8 @@
     [project.entry-points."velodrome.environments"]
     weather = "weather_env.app:Weather"      # or "weather_env", a package with an app.py
 
-The folder of the module is the environment's folder, with its `configs/` and `data/`. Finding it imports only the
-parent packages of the module.
+The folder of the module is the environment's folder, with its `configs/` and `data/`. Finding it runs no code of
+the package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path, PurePath
 
@@ -52,18 +51,26 @@ def installed_environment(name: str) -> InstalledEnvironment | None:
     module, _, owner = (part.strip() for part in entry.value.partition(":"))
     package = entry.dist.name if entry.dist is not None else module.partition(".")[0]
     for place in (module,) if owner else (f"{module}.app", module):
-        spec = _spec(place)
-        if spec is not None and spec.origin is not None and spec.has_location:
-            return InstalledEnvironment(name, place, Path(spec.origin), owner, package)
+        for file in _files(place):
+            if file.is_file():
+                return InstalledEnvironment(name, place, file, owner, package)
     what = f"{module} with an app.py" if not owner else module
     raise InputError(f'{name}: the entry point of {package} is "{entry.value}", and there is no module {what}')
 
 
-def _spec(module: str) -> ModuleSpec | None:
+def _files(module: str) -> list[Path]:
+    """The files that a module may be. `find_spec` imports the parents of a module, so it gets the top one alone."""
+    top, *below = module.split(".")
     try:
-        return importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # a parent package is missing
-        return None
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # no name of a module
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is None:
+        return [Path(spec.origin)] if spec.origin and not below else []
+    places = [Path(place, *below) for place in spec.submodule_search_locations]
+    return [file for path in places for file in (path / "__init__.py", *([path.with_suffix(".py")] if below else []))]
 
 
 def installed_place(path: str) -> Path | None:

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
-from starlette.applications import Starlette
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 _HOST = (b"host", b"localhost")
 _JSON = (b"content-type", b"application/json")
@@ -43,7 +42,7 @@ class AsgiAnswer:
 class AsgiApp:
     """One app. Its first request starts it, and `aclose` ends it."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._started: asyncio.Future[Any] | None = None
         self._ending = asyncio.Event()
@@ -84,9 +83,13 @@ class AsgiApp:
                 self._life.exception()  # read, so that asyncio does not report it: every request has its answer
 
     async def _live(self, started: asyncio.Future[Any]) -> None:
-        """Run the startup and the shutdown of the app, in one task."""
+        """Run the startup and the shutdown of the app, in one task. An app without a router has neither."""
+        router = getattr(self._app, "router", None)
+        if router is None:
+            started.set_result(None)
+            return
         try:
-            async with self._app.router.lifespan_context(self._app) as state:
+            async with router.lifespan_context(self._app) as state:
                 started.set_result(state)
                 await self._ending.wait()
         except Exception as error:
