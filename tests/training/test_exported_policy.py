@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from velodrome.errors import StorageError
 from velodrome.training.envs.interface import ActionSpace, Spec
 from velodrome.training.evaluate import choose
 from velodrome.training.network.policy import Policy
@@ -103,3 +105,20 @@ def test_a_file_says_what_it_is_and_what_it_takes(tmp_path: Path):
     assert about["inputs"]["state"] == {"dtype": "float32", "shape": [2, "batch", 16]}
     assert about["outputs"] == ["actions", "outputs", "values", "state"]
     assert [each.name for each in path.parent.iterdir()] == ["a.onnx"]
+
+
+def test_an_export_that_fails_leaves_the_earlier_file_and_the_log_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def save(_: object, path: str) -> None:
+        Path(path).write_text("torn")
+        raise OSError(28, "No space left on device")
+
+    logger = logging.getLogger("torch.onnx")
+    level, path = logger.level, tmp_path / "a.onnx"
+    path.write_text("earlier")
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", save)
+    with pytest.raises(StorageError, match="No space left"):
+        export_policy(*made("vector", "discrete", "mlp"), 64, path)
+    assert ([each.name for each in tmp_path.iterdir()], path.read_text()) == (["a.onnx"], "earlier")
+    assert logger.level == level

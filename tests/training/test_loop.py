@@ -20,7 +20,7 @@ from velodrome.training.network.policy import Policy
 from velodrome.training.random_streams import stream
 from velodrome.training.run import checkpoint
 from velodrome.training.run.dashboard import Dashboard
-from velodrome.training.run.session import make_session
+from velodrome.training.run.session import Session, make_session
 from velodrome.training.schedule import phase_at
 
 
@@ -175,6 +175,17 @@ def test_a_missing_device_and_a_rollout_beyond_memory_are_mistakes_in_a_setting(
         make_session(small(tmp_path, trainer__device="cuda"), tmp_path, quiet)
     with pytest.raises(InputError, match=r"trainer.batch_size=8000000000000 .*memory"):
         make_session(small(tmp_path, trainer__batch_size=8_000_000_000_000), tmp_path, quiet)
+
+
+def test_an_error_after_everything_was_made_is_not_called_a_lack_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise RuntimeError("size mismatch")
+
+    monkeypatch.setattr(Session, "reset", fail)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        make_session(small(tmp_path), tmp_path, quiet)
 
 
 def test_episodes_without_an_end_are_reported_and_one_episode_has_no_standard_error():

@@ -88,6 +88,7 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path, reference: Reference):
         (lambda: policy.act([[1, 2], [3]]), ("obs", "numbers")),
         (lambda: policy.act(obs, [[1.0], []]), ("state", "numbers")),
         (lambda: policy.act(obs, policy.initial_state(2)), ("state", "(2, 3, 16)", "(2, 2, 16)")),
+        (lambda: policy.act(obs, policy.initial_state(1)), ("state", "(2, 3, 16)", "(2, 1, 16)")),
         (lambda: policy.act(obs, starts=[True, False]), ("starts", "3")),
         (lambda: policy.act(obs, mask=np.ones((3, 99))), ("mask", f"(3, {policy.spec.actions.width})")),
         (lambda: policy.act(obs, mask=np.zeros(policy.spec.actions.width)), ("mask", "no option")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 from velodrome.errors import InputError
@@ -17,7 +19,8 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
         raise InputError(problem)
     kind = kind_of(settings.name)
     try:
-        env: VectorEnv = import_module(kind.module).make(settings)
+        with fits_into_memory(f"env.num_envs={settings.num_envs} of {settings.name} with {settings.agents} agents"):
+            env: VectorEnv = import_module(kind.module).make(settings)
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'
         needed = f'needs the package "{missing.name}" ({way})'
@@ -37,3 +40,14 @@ def make_teacher(settings: EnvSettings, env: VectorEnv) -> Teacher | None:
         return None
     teacher: Teacher = import_module(kind.module).make_teacher(env)
     return teacher
+
+
+@contextmanager
+def fits_into_memory(what: str) -> Iterator[None]:
+    """Around the making of what may be too large for the machine."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
+        if isinstance(error, RuntimeError) and "memory" not in str(error) and "size" not in str(error):
+            raise
+        raise InputError(f"{what} does not fit into memory; use less") from error

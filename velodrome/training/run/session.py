@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from velodrome.errors import InputError
 from velodrome.training.advantages import RewardScaler
 from velodrome.training.buffer import Buffer
 from velodrome.training.envs.interface import VectorEnv
-from velodrome.training.envs.make import make_env, make_teacher
+from velodrome.training.envs.make import fits_into_memory, make_env, make_teacher
 from velodrome.training.losses import Loss, make_loss
 from velodrome.training.network.policy import Policy
 from velodrome.training.optimizer import FlatAdam
@@ -249,7 +249,7 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
     state = checkpoint.latest(folder, say)
     device = _device(settings.trainer)
     stage = env_at(settings, state["step"] if state else 0)
-    with _fits_into_memory(settings), ExitStack() as undo:
+    with ExitStack() as undo:
         env = make_env(stage, stream_seed(settings.seed, "environment", 0) % 2**31)
         undo.callback(env.close)
         metrics = MetricsLog(folder / METRICS, state["log"] if state else 0)
@@ -257,11 +257,11 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         undo.callback(sinks.close)
         profiled = settings.supervised.profiled
         tracer = Tracer(settings.trainer.profiler, folder, device, say, profiled=profiled)
-        policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
-        state_N = policy.initial_state(1)
-        buffer = Buffer(
-            horizon(settings, env.spec.total), env.spec, device, state=state_N, segment=settings.trainer.bptt_horizon
-        )
+        with fits_into_memory(f"policy.hidden={settings.policy.hidden} for {env.spec.name}"):
+            policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
+        steps, state_N = horizon(settings, env.spec.total), policy.initial_state(1)
+        with fits_into_memory(f"trainer.batch_size={settings.trainer.batch_size}"):
+            buffer = Buffer(steps, env.spec, device, state=state_N, segment=settings.trainer.bptt_horizon)
         compiled = settings.trainer.compile
         run = Session(
             settings=settings,
@@ -298,18 +298,6 @@ def _teacher(settings: RunSettings, stage: EnvSettings, env: VectorEnv, tracer: 
     if teacher is None:
         raise InputError(f"{stage.name}: has no teacher; set supervised.steps=0 supervised.kickstart_coef=0")
     return TeacherActor(teacher, env.spec, tracer.part)
-
-
-@contextmanager
-def _fits_into_memory(settings: RunSettings) -> Iterator[None]:
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:  # torch has no better word for it
-        if isinstance(error, RuntimeError) and "memory" not in str(error) and "size" not in str(error):
-            raise
-        sizes = f"env.num_envs={settings.env.num_envs}, trainer.batch_size={settings.trainer.batch_size}"
-        sizes += f" and policy.hidden={settings.policy.hidden}"
-        raise InputError(f"{settings.env.name} with {sizes} does not fit into memory; use less") from error
 
 
 def _device(trainer: TrainerSettings) -> torch.device:

@@ -54,15 +54,25 @@ def export_policy(policy: Policy, spec: Spec, step: int, path: Path) -> Json:
     batch = torch.export.Dim("batch", min=1)
     axes = tuple({1 if name == "state" else 0: batch} for name in inputs)
     after = [f"{name}_after" if name in inputs else name for name in outputs]  # names are used once
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is not installed
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-        program = torch.export.export(ExportedPolicy(policy).eval(), tuple(inputs.values()), dynamic_shapes=(axes,))
-        exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[*inputs], output_names=after)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns that torchvision is not installed
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            program = torch.export.export(ExportedPolicy(policy).eval(), tuple(inputs.values()), dynamic_shapes=(axes,))
+            exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[*inputs], output_names=after)
+    finally:
+        logger.setLevel(level)
     assert exported is not None
     exported.model.metadata_props[ABOUT] = json.dumps(about)
+    new = path.parent / f"{path.name}.new"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        exported.save(str(path))
+        try:
+            exported.save(str(new))
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
     return {"file": str(path), **about}

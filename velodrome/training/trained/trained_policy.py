@@ -72,7 +72,7 @@ class TrainedPolicy:
             self.network,
             torch.from_numpy(obs_N),
             self._memory(state, len(obs_N)),
-            torch.from_numpy(_fitting("starts", False if starts is None else starts, np.bool_, (len(obs_N),))),
+            torch.from_numpy(_flags("starts", False if starts is None else starts, (len(obs_N),))),
             self._allowed(mask, len(obs_N)),
             self._generator if sample else None,
         )
@@ -128,7 +128,10 @@ class TrainedPolicy:
         initial = self.network.initial_state(n)
         if state is None or initial is None:
             return initial
-        return torch.from_numpy(_fitting("state", state, np.float32, tuple(initial.shape)))
+        memory, shape = _numbers("state", state).astype(np.float32), tuple(initial.shape)
+        if memory.shape != shape:
+            raise InputError(f"state: expected shape {shape}, as initial_state({n}), not {memory.shape}")
+        return torch.from_numpy(memory)
 
     def _allowed(self, mask: ArrayLike | None, n: int) -> torch.Tensor | None:
         actions = self.spec.actions
@@ -136,15 +139,15 @@ class TrainedPolicy:
             raise InputError(f"mask: expected {n} x {actions.width} flags: {self.spec.name} allows some options only")
         if mask is None:
             return None
-        allowed = _fitting("mask", mask, np.bool_, (n, actions.width))
+        allowed = _flags("mask", mask, (n, actions.width))
         if not np.logical_or.reduceat(allowed, np.cumsum((0, *actions.sizes[:-1])), 1).all():
             raise InputError("mask: allows no option of a choice")
         return torch.from_numpy(allowed)
 
 
-def _fitting(name: str, values: ArrayLike, dtype: Any, shape: tuple[int, ...]) -> Array:
-    """The values in this type and shape; a row of a batch may stand for all."""
-    array = _numbers(name, values).astype(dtype)
+def _flags(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """The values as flags of this shape; a row of a batch may stand for all."""
+    array = _numbers(name, values).astype(np.bool_)
     try:
         return np.broadcast_to(array, shape).copy()
     except ValueError:
