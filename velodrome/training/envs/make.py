@@ -19,7 +19,7 @@ def make_env(settings: EnvSettings, seed: int) -> VectorEnv:
         raise InputError(problem)
     kind = kind_of(settings.name)
     try:
-        with fits_into_memory(f"env.num_envs={settings.num_envs} of {settings.name} with {settings.agents} agents"):
+        with fits_into_memory(f"{settings.name} with env.num_envs={settings.num_envs}"):
             env: VectorEnv = import_module(kind.module).make(settings)
     except ModuleNotFoundError as missing:
         way = no_wheel(kind) or f'pip install "velodrome[{kind.extra}]"'

@@ -257,10 +257,10 @@ def make_session(settings: RunSettings, folder: Path, say: Say) -> Session:
         undo.callback(sinks.close)
         profiled = settings.supervised.profiled
         tracer = Tracer(settings.trainer.profiler, folder, device, say, profiled=profiled)
-        with fits_into_memory(f"policy.hidden={settings.policy.hidden} for {env.spec.name}"):
+        with fits_into_memory(f"{env.spec.name} with policy.hidden={settings.policy.hidden}"):
             policy = Policy(settings.policy, env.spec, stream(settings.seed, "weights", 0)).to(device)
         steps, state_N = horizon(settings, env.spec.total), policy.initial_state(1)
-        with fits_into_memory(f"trainer.batch_size={settings.trainer.batch_size}"):
+        with fits_into_memory(f"{env.spec.name} with trainer.batch_size={settings.trainer.batch_size}"):
             buffer = Buffer(steps, env.spec, device, state=state_N, segment=settings.trainer.bptt_horizon)
         compiled = settings.trainer.compile
         run = Session(
