@@ -10,13 +10,12 @@ import asyncio
 import itertools
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from velodrome.children import Program, start_program
 from velodrome.contracts import Json
-from velodrome.errors import InputError, RolloutError, TaskError, ToolError, VerifyError
+from velodrome.errors import InputError, RolloutError, TaskError, ToolError, VerifyError, describe
 from velodrome.records.jsonl import MAX_LINE_BYTES
 from velodrome.resources_servers.turn_environment import STEP_PARTS, reset_fields, step_fields
 from velodrome.settings.component import Component, Field
@@ -25,6 +24,7 @@ from velodrome.settings.masking import is_secret_key, mask_text, secrets_in
 PROGRAMS = Path(__file__).parent / "programs"
 _READY = b"{}\n"
 _LONGEST_ANSWER = 256 << 20
+_ANSWER_TIMEOUT_S = 3600.0
 _FAULTS: dict[str, type[RolloutError]] = {kind.__name__: kind for kind in (ToolError, VerifyError, TaskError)}
 
 
@@ -110,16 +110,24 @@ class AdaptedEnvironment(Component):
     async def _request(
         self, kind: type[RolloutError], running: _AdapterProcess | None, operation: str, **fields: Any
     ) -> Any:
-        """The answer of the process. Raises a `kind` if the process has ended."""
+        """The answer of the process. Raises a `kind` if the process has ended or is silent for an hour."""
         if running is not None and running.alive:
-            with suppress(EOFError):
-                return await running.answer(operation, fields)
+            try:
+                async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                    return await running.answer(operation, fields)
+            except TimeoutError:
+                what = f"{self.adapter}:{self.package}: {operation}"
+                raise kind(f"{what}: no answer within {_ANSWER_TIMEOUT_S:g} s") from None
+            except EOFError:
+                pass  # it ended
         raise kind(await self._end_message(running))
 
     async def _end_message(self, running: _AdapterProcess | None) -> str:
         what = f"{self.adapter}:{self.package}: its process"
         if running is None:
             return f"{what} does not run"
+        if running.fault:
+            return f"{what} was killed: its answer cannot be read: {running.fault}"
         return mask_text(f"{what} ended: {await running.program.ended()}", secrets_in({"env": self.env}))
 
     async def _process(self) -> _AdapterProcess:
@@ -170,6 +178,7 @@ class _AdapterProcess:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.loop = asyncio.get_running_loop()
+        self.fault = ""  # why its answers could not be read
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._reading = asyncio.create_task(self._read())
@@ -191,16 +200,19 @@ class _AdapterProcess:
 
     async def _read(self) -> None:
         try:
-            while line := await self.program.reader.readline():
+            while (line := await self.program.reader.readline()).endswith(b"\n"):
                 answer = json.loads(line)
                 waiting = self._waiting.get(answer["number"])
                 if waiting is None or waiting.done():
                     continue  # its caller was cancelled
                 if "error" in answer:
-                    waiting.set_exception(_FAULTS[answer["kind"]](answer["error"]))
+                    waiting.set_exception(_FAULTS.get(answer["kind"], ToolError)(answer["error"]))
                 else:
                     waiting.set_result(answer["result"])
+        except (ValueError, LookupError, TypeError) as error:  # a line that is too long, or not an answer
+            self.fault = describe(error)
         finally:
+            self.program.kill()
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(EOFError())

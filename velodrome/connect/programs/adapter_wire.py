@@ -1,7 +1,7 @@
 """An environment of another project as a program that answers requests: the standard library alone.
 
 This file and those beside it run in the other project's virtual environment, so nothing here imports velodrome. A
-program calls `take_stdout`, makes an `Adapter` and calls `serve`: each line of stdin is a request as JSON, each line of
+program calls `take_stdio`, makes an `Adapter` and calls `serve`: each line of stdin is a request as JSON, each line of
 stdout an answer, in any order. It ends when its stdin does.
 """
 
@@ -12,7 +12,6 @@ import json
 import math
 import os
 import secrets
-import sys
 import threading
 import traceback
 from typing import Any, TextIO
@@ -75,14 +74,16 @@ class Service:
     async def answer(self, number: int, operation: str, fields: Json) -> None:
         """Run the operation, and write one line: the result, or the error with its kind."""
         try:
-            answer: Json = {"number": number, "result": clean(await self._result(operation, fields))}
+            result = clean(await self._result(operation, fields))
+            line = json.dumps({"number": number, "result": result}, default=str)
         except AdapterFault as fault:
-            answer = {"number": number, "kind": fault.kind, "error": str(fault)}
+            line = json.dumps({"number": number, "kind": fault.kind, "error": str(fault)})
         except Exception as error:  # noqa: BLE001 - the edge of the process
             traceback.print_exc()
             kind = "VerifyError" if operation == "verify" else "ToolError"
-            answer = {"number": number, "kind": kind, "error": f"{operation}: {type(error).__name__}: {error}"}
-        self._out.write(json.dumps(answer, default=str) + "\n")
+            text = f"{operation}: {type(error).__name__}: {error}"
+            line = json.dumps({"number": number, "kind": kind, "error": text})
+        self._out.write(line + "\n")
         self._out.flush()
 
     async def _result(self, operation: str, fields: Json) -> Any:
@@ -106,21 +107,27 @@ class Service:
         return str(result).encode("utf-8", "replace").decode() if operation == "call" else result
 
 
-def take_stdout() -> int:
-    """Reserve stdout for answers. Output of the project, also during its import, goes to stderr."""
-    line = os.dup(1)
+def take_stdio() -> tuple[int, int]:
+    """Reserve stdin for requests and stdout for answers, before the project is imported.
+
+    The project and its child processes read nothing from stdin, and their output goes to stderr.
+    """
+    requests, answers = os.dup(0), os.dup(1)  # not inherited
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return line
+    return requests, answers
 
 
-def serve(adapter: Adapter, line: int) -> None:
-    """Answer until stdin ends; `line` is what `take_stdout` returned."""
-    out = os.fdopen(line, "w")
+def serve(adapter: Adapter, stdio: tuple[int, int]) -> None:
+    """Answer until stdin ends; `stdio` is what `take_stdio` returned."""
+    requests, out = os.fdopen(stdio[0]), os.fdopen(stdio[1], "w")
     service, loop = Service(adapter, out), asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     out.write("{}\n")  # ready
     out.flush()
-    for request in sys.stdin:
+    for request in requests:
         asyncio.run_coroutine_threadsafe(service.answer(*json.loads(request)), loop)
     os._exit(0)
 

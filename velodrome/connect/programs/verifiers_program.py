@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # never imported: there is no velodrome where this runs
         chat_messages,
         function_tool,
         serve,
-        take_stdout,
+        take_stdio,
         text_of,
     )
 else:
-    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, function_tool, serve, take_stdout, text_of
+    from adapter_wire import Adapter, AdapterFault, Json, chat_messages, function_tool, serve, take_stdio, text_of
 
 ROW = "verifiers"  # the field of a task with its row in the data set
 
@@ -284,7 +284,7 @@ class EnvironmentAdapter(Adapter):
 
 def main() -> None:
     """Find out which kind of package it is, and serve it."""
-    line = take_stdout()
+    stdio = take_stdio()
     package, arguments = sys.argv[1], json.loads(sys.argv[2])
     try:
         importlib.import_module("verifiers")
@@ -292,8 +292,8 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"{package}: {error}")
     if hasattr(module, "load_environment"):
-        serve(EnvironmentAdapter(package, arguments), line)
-    serve(TasksetAdapter(module_name(package), arguments), line)
+        serve(EnvironmentAdapter(package, arguments), stdio)
+    serve(TasksetAdapter(module_name(package), arguments), stdio)
 
 
 if __name__ == "__main__":
