@@ -78,7 +78,7 @@ class Slots(ScriptedModel):
 
     async def wait(self) -> None:
         async with self._slots:
-            await asyncio.sleep(self._takes_s * self._wobble.uniform(1 - self._varies, 1 + self._varies))
+            await asyncio.sleep(self._takes_s * self._jitter_random.uniform(1 - self._varies, 1 + self._varies))
 
 
 class Shared(ScriptedModel):
@@ -92,7 +92,7 @@ class Shared(ScriptedModel):
 
     async def wait(self) -> None:
         self._running += 1
-        left_s = self._takes_s * self._wobble.uniform(0.7, 1.3)
+        left_s = self._takes_s * self._jitter_random.uniform(0.7, 1.3)
         while left_s > 0:
             step_s = min(left_s, self._takes_s / 8)
             await asyncio.sleep(step_s * max(self._running / self._at_once, 1.0))
@@ -141,8 +141,8 @@ class Moody(ScriptedModel):
 
     async def wait(self) -> None:
         if not self._failed:
-            late_s = 4.0 if self._wobble.random() < 0.05 else 0.0
-            await asyncio.sleep(self._takes_s * self._wobble.uniform(0.05, 0.4) / 0.225 + late_s)
+            late_s = 4.0 if self._jitter_random.random() < 0.05 else 0.0
+            await asyncio.sleep(self._takes_s * self._jitter_random.uniform(0.05, 0.4) / 0.225 + late_s)
 
 
 @dataclass(frozen=True)

@@ -373,7 +373,9 @@ class FunctionAgent:
 
 def _is_async(function: Any) -> bool:
     """Whether a function or a callable object is `async def`."""
-    inner = inspect.unwrap(function)  # `rates.counted` returns the coroutine of what it wraps
+    inner = function
+    while hasattr(inner, "counts_calls") and hasattr(inner, "__wrapped__"):  # made by `rates.counted`
+        inner = inner.__wrapped__
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(function).__call__)
 
 

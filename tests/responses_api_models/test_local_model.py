@@ -131,14 +131,18 @@ def test_converted_weights_have_the_same_values_and_the_rest_of_the_file_is_kept
     assert struct.unpack("<ff", data[64:72]) == (1.5, -2.5)
 
 
-def test_weights_are_converted_once(tiny: weights.Weights) -> None:
+def test_weights_are_converted_once_and_again_when_the_result_is_cut(tiny: weights.Weights) -> None:
     content = small_gguf()
     small = replace(tiny, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), is_q4_1=True)
     small.path.parent.mkdir(parents=True)
     small.path.write_bytes(content)
     report: list[str] = []
-    assert [weights.ready(small, report.append) for _ in range(2)] == [small.converted] * 2
-    assert ["converting" in line for line in report] == [True, False]
+    whole = weights.ready(small, report.append).read_bytes()
+    small = replace(small, converted_bytes=len(whole))
+    assert weights.ready(small, report.append) == small.converted
+    small.converted.write_bytes(whole[:-1])
+    assert weights.ready(small, report.append).read_bytes() == whole
+    assert ["converting" in line for line in report] == [True, False, True, False]
     assert {path.name for path in small.path.parent.iterdir()} == {"tiny.gguf", "tiny.Q8_0.gguf"}
 
 

@@ -113,8 +113,11 @@ async def conduct(
         refuse_mixing(runfile.problems(recipe), settings.output)
     async with AsyncExitStack() as stack:
         executor = await stack.enter_async_context(make_executor(collector, work))
+        await stack.enter_async_context(collector.time_limit())
         stop.changed = executor.stop
-        if not pending_jobs.ended:
+        if stop.reason is not None:
+            executor.stop()
+        elif not pending_jobs.ended:
             await executor.begin()
         sink = stack.enter_context(open_sink(settings, earlier, by_task=plan.by_task))
         if isinstance(collector.jobs, Planned):

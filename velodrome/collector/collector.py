@@ -122,7 +122,7 @@ class Collector:
         self._samples = SampleFile(self.settings.output, fresh=not self.sink.size_before)
         self._live = LiveState(self.settings.output, self.state)
         try:
-            async with self._show_progress(), self._time_limit(), self._feed_tasks(), sampling(self._add_sample):
+            async with self._show_progress(), self._feed_tasks(), sampling(self._add_sample):
                 self._stop_executor()
                 await self._receive(executor)
             self._live.end(self.stop.reason)
@@ -358,7 +358,7 @@ class Collector:
                 self._note = note
 
     @asynccontextmanager
-    async def _time_limit(self) -> AsyncIterator[None]:
+    async def time_limit(self) -> AsyncIterator[None]:
         """Stop when the run's time is over."""
         seconds = self.settings.max_wall_s
         if seconds is None:

@@ -211,8 +211,14 @@ def default_output(source: Path) -> Path:
 
 def needed_fields(folder: Path | None) -> set[str]:
     """The answer fields that every example task of an environment has: its `verify` needs them."""
-    needed: set[str] = set(ANSWER_KEYS) if folder is not None and (folder / _EXAMPLES).is_file() else set()
-    for _, line in read_lines(folder / _EXAMPLES) if folder is not None and needed else ():
-        example = loads(line)
-        needed = {name for name in needed if example.get(name) is not None}
-    return needed
+    if folder is None:
+        return set()
+    needed: set[str] | None = None
+    try:
+        for _, line in read_lines(folder / _EXAMPLES):
+            example = loads(line)
+            present = {name for name in ANSWER_KEYS if example.get(name) is not None}
+            needed = present if needed is None else needed & present
+    except (InputError, ValueError, AttributeError):  # no examples, or broken ones: nothing is known
+        return set()
+    return needed or set()

@@ -19,6 +19,7 @@ with needs_extra("a .zst file", "zst"):
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 256 * 1024
+_MOST_TRIED_BYTES = 256 * 1024 * 1024  # in false frames: a file can be made of them
 _PIECE_BYTES = 1024  # compressed bytes per step: they expand to at most 32 MB
 _compressor = zstandard.ZstdCompressor(
     level=3, write_checksum=True
@@ -97,16 +98,20 @@ def _frame(window: _ReadAhead, start: int) -> Iterator[Piece]:
 
 
 def _next_frame(window: _ReadAhead, read: Read, start: int) -> int | None:
-    """The start of the next frame, from `start` on, that decodes completely."""
-    while data := read(start, _CHUNK_BYTES):
+    """The start of the next frame, from `start` on, that decodes completely. Gives up after many false starts."""
+    tried = 0
+    while tried < _MOST_TRIED_BYTES and (data := read(start, _CHUNK_BYTES)):
         index = data.find(MAGIC)
         if index < 0:
             start += max(len(data) - len(MAGIC) + 1, 1)
             continue
         start += index
         with suppress(zstandard.ZstdError):
-            if any(piece.end is not None for piece in _frame(window, start)):
-                return start
+            for piece in _frame(window, start):
+                tried += len(piece.text) + _PIECE_BYTES
+                if piece.end is not None:
+                    return start
+        tried += _PIECE_BYTES
         start += 1
     return None
 

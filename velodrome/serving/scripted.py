@@ -7,6 +7,7 @@ enough for benchmarks. It supports only a part of HTTP/1.1: keep-alive, bodies w
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from velodrome.responses_api_models.scripted_model.faults import Fault
 from velodrome.serving.callers import Callers
 
 _STATUSES = frozenset(HTTPStatus)
+log = logging.getLogger(__name__)
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
@@ -99,7 +101,15 @@ class _Connection(asyncio.Protocol):
         body = bytes(self._received[end + 4 : end + 4 + length])
         del self._received[: end + 4 + length]
         self._busy = asyncio.create_task(self._serve(head, body))
-        self._busy.add_done_callback(lambda task: self._start_next())
+        self._busy.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Start on the next request. A fault of the script closes the connection, so that its client does not wait."""
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the scripted model failed", exc_info=task.exception())
+            self._transport.close()
+        else:
+            self._start_next()
 
     async def _serve(self, head: bytes, body: bytes) -> None:
         line, *lines = head.split(b"\r\n")

@@ -52,7 +52,8 @@ class Executor:
     async def run(self, jobs: Jobs) -> AsyncGenerator[list[Attempt], None]:
         """Yield batches of finished attempts until there are no jobs, or until `stop`. Closing it cancels the rest."""
         try:
-            await self.begin()
+            if not jobs.ended:
+                await self.begin()
             while not self._cancelled:
                 self._start(jobs)
                 if not self.in_flight and (self._stopping or jobs.ended):

@@ -160,7 +160,10 @@ class WorkerCore:
             return
         message = pickle.loads(data)
         if "jobs" in message:
-            self._around |= {name: value for name, value in message["around"].items() if name not in BUSY}
+            around = {name: value for name, value in message["around"].items() if name not in BUSY}
+            decisions = [*self._around.pop("pace", ()), *around.pop("pace", ())]
+            self._around.pop("read_s", None)
+            self._around |= around | ({"pace": decisions} if decisions else {})
             self._waiting.jobs.extend(message["jobs"])
             self._executor.wake()
         elif "stop" in message:

@@ -6,16 +6,16 @@ A line has no carriage return, so a log file stays readable.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
 from tqdm.auto import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from velodrome.timing.figures import long_duration
 from velodrome.timing.screen import fitted, page_width, redraws
@@ -177,9 +177,40 @@ async def showing(title: str, state: Callable[[], RunState]) -> AsyncIterator[Sh
 
     task = asyncio.create_task(keep_showing())
     try:
-        with logging_redirect_tqdm(tqdm_class=ProgressBar) if bar else nullcontext():
+        with logs_above_bar() if bar else nullcontext():
             yield shown
     finally:
         task.cancel()
         shown.show(state())
         shown.close()
+
+
+class _AboveBar:
+    """A stream whose text appears above the bar."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        ProgressBar.write(text, file=self._stream, end="")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextmanager
+def logs_above_bar() -> Iterator[None]:
+    """Log lines for the terminal are lines above the bar, as its notes are."""
+    handlers = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
+    shown = [(each, each.stream) for each in handlers if each.stream in (sys.stdout, sys.stderr)]
+    last = logging.lastResort  # takes the warnings of a program without handlers
+    for handler, stream in shown:
+        handler.setStream(_AboveBar(stream))
+    logging.lastResort = logging.StreamHandler(_AboveBar(sys.stderr))
+    logging.lastResort.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.lastResort = last
+        for handler, stream in shown:
+            handler.setStream(stream)

@@ -37,6 +37,7 @@ class Weights:
     size_bytes: int
     licence: str
     is_q4_1: bool = False  # which llama.cpp multiplies slowly
+    converted_bytes: int = 0
 
     @property
     def path(self) -> Path:
@@ -65,6 +66,7 @@ TABLE = {
         size_bytes=98_362_432,
         licence="Apache-2.0",
         is_q4_1=True,
+        converted_bytes=144_811_072,
     )
 }
 
@@ -94,7 +96,7 @@ def pull(name: str = DEFAULT, progress: Progress = lambda line: None) -> Path:
 
 def ready(weights: Weights, progress: Progress = lambda line: None) -> Path:
     """Like `pull`, for weights that may not be in the table."""
-    if weights.is_q4_1 and weights.converted.exists():
+    if weights.is_q4_1 and weights.converted.exists() and weights.converted.stat().st_size == weights.converted_bytes:
         return weights.converted
     try:
         source = _fetch(weights, progress)

@@ -267,10 +267,11 @@ class OpenAI(Answering, Component):
             if streamed or not conversation or not isinstance(conversation, GrowingInput):
                 return orjson.dumps(self._fields(endpoint, request, names, streamed))
             shared_fields = {name: value for name, value in request.items() if name not in _PER_CALL}
-            cached = conversation.converted.get(endpoint)
+            key = (id(self), endpoint)  # models may share a conversation
+            cached = conversation.converted.get(key)
             if cached is None or cached[0] != shared_fields:
                 fields = self._fields(endpoint, {**shared_fields, "input": []}, names, streamed=False)
-                cached = conversation.converted[endpoint] = shared_fields, fields, fields.pop(_CONVERSATION[endpoint])
+                cached = conversation.converted[key] = shared_fields, fields, fields.pop(_CONVERSATION[endpoint])
             call_fields = {"seed": request["seed"]} if "seed" in request else {}
             turns = converted(conversation, chat_messages if endpoint == "chat" else response_items)
             return orjson.dumps({**call_fields, **cached[1], _CONVERSATION[endpoint]: cached[2] + turns})
