@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import Any
 
@@ -66,6 +67,24 @@ def test_a_function_is_a_model_of_requests_or_of_texts():
     assert said(lambda text: by_text(text)) == "LAST"
     assert said(Answering()) == "x"
     assert said(Plain()) == "2 items"
+
+
+def test_a_wrapper_is_called_as_it_is_written_and_not_as_what_it_wraps():
+    def plain(request: Any):
+        return f"{len(request['input'])} items"
+
+    async def loud(text: str):
+        return text.upper()
+
+    @functools.wraps(plain)
+    async def in_a_thread(request):
+        return await asyncio.to_thread(plain, request)
+
+    @functools.wraps(loud)
+    def in_a_loop(text):
+        return asyncio.run(loud(text))
+
+    assert (said(in_a_thread), said(in_a_loop)) == ("2 items", "LAST")
 
 
 class Subclass(ScriptedModel):

@@ -15,7 +15,7 @@ from velodrome.collector.agents import ConfiguredAgents
 from velodrome.collector.collection import Surface, collect
 from velodrome.collector.result import Run
 from velodrome.collector.settings import CollectSettings, VerifySettings
-from velodrome.collector.verify import default_output, verify
+from velodrome.collector.verify import default_output, needed_fields, verify
 from velodrome.errors import InputError
 from velodrome.settings import Config
 from velodrome.stats.metrics import read_metrics
@@ -232,3 +232,14 @@ def test_another_rollout_under_a_key_that_is_scored_already_is_refused_or_gets_a
     rows = desk.rows("v.jsonl")
     rewards = {key.partition("@")[0]: row["reward"] for key, row in rows.items() if "@" in key}
     assert (len(rows), rewards) == (6, {"a": 0.0, "b": 0.0, "c/x": 0.0})
+
+
+def test_only_whole_examples_say_which_fields_verify_needs(tmp_path: Path):
+    examples = tmp_path / "data" / "example.jsonl"
+    examples.parent.mkdir()
+    assert needed_fields(tmp_path) == needed_fields(None) == set()
+    for text in ("", "not json\n", "[1]\n", '{"expected_answer": 1}\nnot json\n'):
+        examples.write_text(text)
+        assert needed_fields(tmp_path) == set(), text
+    examples.write_text('{"expected_answer": 1, "answer": 2}\n{"expected_answer": 3}\n')
+    assert needed_fields(tmp_path) == {"expected_answer"}

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.support.patience import DEADLINE_S
 from velodrome import http
 from velodrome.contracts import Model
 from velodrome.errors import InputError, ModelError
+from velodrome.records.turns import GrowingInput
 from velodrome.responses_api_models.openai_model.app import OpenAI
 from velodrome.timing import spans
 
@@ -269,3 +271,13 @@ def test_an_address_or_a_setting_that_cannot_be_is_named() -> None:
     for setting in SETTINGS:
         with pytest.raises(InputError, match=next(iter(setting))):
             OpenAI(**{"openai_base_url": "http://a/v1", "openai_model": "m", **setting})
+
+
+def test_two_models_that_are_asked_in_one_conversation_each_send_their_own_fields():
+    conversation = GrowingInput([{"role": "user", "content": "hi"}], {})
+    models = [
+        OpenAI(openai_base_url="http://127.0.0.1:1/v1", openai_model=name, endpoint="chat", extra_body={"x": name})
+        for name in ("a", "b")
+    ]
+    bodies = [orjson.loads(model._body("chat", {"input": conversation}, ())) for model in models]
+    assert [(body["model"], body["x"]) for body in bodies] == [("a", "a"), ("b", "b")]
