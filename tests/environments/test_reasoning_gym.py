@@ -98,6 +98,14 @@ def test_a_scorer_that_cannot_score_a_right_answer_either_is_at_fault():
         score(environment, {**task, "expected_answer": "two times five, they say"}, answer)
 
 
+def test_a_damaged_task_of_a_family_without_a_right_answer_is_at_fault():
+    task = row(make_task("boxnet", 1, 0, {}))
+    environment = ReasoningGym(executor="inline")
+    assert score(environment, task, "<answer>[1]</answer>")["reward"] == 0.0
+    with pytest.raises(VerifyError, match="initial_state"):
+        score(environment, {**task, "metadata": {}}, "<answer>[1]</answer>")
+
+
 @pytest.mark.parametrize("family", sorted(EVALUATED | PARSED))
 def test_code_never_reaches_a_scorer_that_evaluates(family: str, tmp_path: Path):
     task = row(make_task(family, 1, 0, {}))

@@ -57,6 +57,15 @@ class Returns(Environment):
         return self.act() if callable(self.act) else self.act
 
 
+@dataclass(slots=True)
+class Slotted:
+    x: float
+
+
+class Extra(BaseModel, extra="allow"):
+    """A model with fields that it does not declare."""
+
+
 class ReturnsAsync(Returns):
     async def verify(self, task: Any, response: Any) -> Any:
         return await self.act_async()
@@ -230,6 +239,8 @@ def test_scores_are_made_plain():
         ({"reward": 10**400}, '"reward" does not fit a number'),
         ({"reward": 1.0, "n": 2**70}, "exceeds 64-bit range"),
         ({"reward": 1.0, "deep": {"x": [math.nan]}}, "not finite"),
+        ({"reward": 1.0, "deep": Slotted(math.nan)}, "not finite"),
+        ({"reward": 1.0, "deep": Extra.model_validate({"x": math.nan})}, "not finite"),
         ({"reward": 1.0, "who": {1}}, "not JSON"),
     ],
 )

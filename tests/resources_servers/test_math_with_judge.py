@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.resources_servers.playing import Judge, closing, example_tasks, says
-from velodrome.errors import InputError, ModelError, VerifyError
+from velodrome.errors import InputError, ModelError, ToolError, VerifyError
+from velodrome.resources_servers.code_workers import CodeWorkers
 from velodrome.resources_servers.math_with_judge import prepare
 from velodrome.resources_servers.math_with_judge.app import MathWithJudge, equal, extract
 
@@ -95,10 +96,12 @@ def test_wall_time_that_runs_out_or_a_process_that_dies_is_blamed_on_verify_and_
 @pytest.mark.slow
 def test_a_process_of_math_verify_is_ended_by_the_kernel_whatever_its_code_swallows():
     code = """
-import asyncio
+import asyncio, signal
 from velodrome.resources_servers.math_with_judge import library
 
 def compare(expected, text):
+    if expected == "broken":
+        raise ValueError
     while expected == "hard":
         try:
             sum(iter(int, 1))
@@ -108,11 +111,23 @@ def compare(expected, text):
 library.compare = compare
 one = library.LibraryProcess(0.05)
 asyncio.run(one.check("", "easy", ""))
-print("checked", flush=True)
+try:
+    asyncio.run(one.check("", "broken", ""))
+except ValueError:
+    print("checked", signal.getitimer(signal.ITIMER_PROF)[0], flush=True)
 asyncio.run(one.check("", "hard", ""))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("checked\n", -signal.SIGPROF), done.stderr
+    assert (done.stdout, done.returncode) == ("checked 0.0\n", -signal.SIGPROF), done.stderr
+
+
+def test_what_the_library_raises_is_blamed_on_verify(monkeypatch: pytest.MonkeyPatch):
+    async def ask(*_: Any) -> Any:
+        raise ToolError("tool: ValueError: no")
+
+    monkeypatch.setattr(CodeWorkers, "ask", ask)
+    (error,) = scores(MathWithJudge(), ({"expected_answer": "7"}, r"\boxed{7}"))
+    assert (type(error), str(error)) == (VerifyError, "math-verify: tool: ValueError: no")
 
 
 def test_the_judge_is_asked_in_both_orders_where_the_first_check_says_no():

@@ -155,6 +155,14 @@ def test_a_docstring_describes_the_parameters(text: str):
     assert docstring_parts(text, ["city", "day"]) == ("Look it up.", {"city": "where to look", "day": "when"})
 
 
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [("Looks.\na: first\nb: second", "Looks."), ("Looks.\nArgs:\n    a: first\n    b: second", "Looks. Args:")],
+)
+def test_descriptions_may_follow_the_first_line_without_an_empty_line(text: str, summary: str):
+    assert docstring_parts(text, ["a", "b"]) == (summary, {"a": "first", "b": "second"})
+
+
 def verify(self: Any, task: Any, response: Any) -> Any: ...
 
 

@@ -5,6 +5,7 @@ Each is checked once, here. An invalid score is an error and never a zero.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 import reprlib
@@ -126,7 +127,11 @@ def _is_finite(value: Any) -> bool:
         return all(map(_is_finite, value))
     if hasattr(value, "tolist"):  # numpy
         return _is_finite(value.tolist())
-    return not hasattr(value, "__dict__") or _is_finite(vars(value))
+    if hasattr(value, "model_dump"):  # a pydantic model
+        return _is_finite(value.model_dump())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _is_finite(dataclasses.asdict(value))
+    return True
 
 
 def _short_repr(value: Any) -> str:

@@ -185,21 +185,29 @@ def _is_strict(schema: Any) -> bool:
 def docstring_parts(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
     """A docstring's first paragraph, and its parameter descriptions: `name: text`, or Google's `name (type): text`.
 
-    A description continues in the following lines if they are indented more.
+    The paragraph ends at the first description. A description continues in the following lines if they are indented
+    more.
     """
-    summary, _, rest = text.partition("\n\n")
+    summary: list[str] = []
+    in_summary = True
     descriptions: dict[str, str] = {}
     start = re.compile(rf"(\s*)({'|'.join(map(re.escape, names))})(?:\s*\(.*?\))?:\s*(.*)")
     name, indent = "", 0
-    for line in rest.splitlines() if names else ():
-        if match := start.fullmatch(line):
+    for line in text.splitlines():
+        match = start.fullmatch(line) if names else None
+        in_summary = in_summary and match is None and bool(line.strip())
+        if in_summary:
+            summary.append(line)
+        elif match:
             indent, name = len(match[1]), match[2]
             descriptions[name] = match[3]
         elif not line.strip() or len(line) - len(line.lstrip()) <= indent:
             name = ""
         elif name:
             descriptions[name] = f"{descriptions[name]} {line.strip()}"
-    return " ".join(summary.split()), {name: each.strip() for name, each in descriptions.items() if each.strip()}
+    return " ".join(" ".join(summary).split()), {
+        name: each.strip() for name, each in descriptions.items() if each.strip()
+    }
 
 
 MARK = "__velodrome_tool__"

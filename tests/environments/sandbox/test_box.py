@@ -173,6 +173,23 @@ def test_a_run_that_is_cancelled_leaves_the_box_free():
     assert in_a_box(act) == 0
 
 
+def test_a_box_whose_opener_is_cancelled_is_for_the_next_one():
+    async def act() -> bool:
+        boxes = Sandboxes(warm=0)
+        opening = asyncio.create_task(boxes.open())
+        while not boxes._open:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        (box,) = boxes._open
+        try:
+            return await boxes.open() is box
+        finally:
+            await boxes.aclose()
+
+    assert asyncio.run(act())
+
+
 def descendants(pid: int) -> list[int]:
     children = [
         int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()

@@ -68,7 +68,7 @@ def spread_seed(seed: int, name: str) -> int:
 
 
 def score(family: str, config: Json, answer: str, entry: Json, cpu_s: float) -> float:
-    """What the package's scorer gives. What it raises counts as 0 if it can score a right answer of this task."""
+    """What the scorer gives. What it raises counts as 0 if it can score a right answer, or `[]`, of this task."""
     dataset = _dataset(family, 0, orjson.dumps(config, option=orjson.OPT_SORT_KEYS))
     shown = to_score(family, answer, entry)
     if shown is None:
@@ -78,8 +78,7 @@ def score(family: str, config: Json, answer: str, entry: Json, cpu_s: float) -> 
             return within_cpu(cpu_s, lambda: float(dataset.score_answer(shown, copy.deepcopy(entry))))
         except (Exception, CpuSpent):  # noqa: BLE001 - decided below whose fault it is
             right = reference(family, entry["answer"], entry["metadata"])
-            if right is not None:
-                dataset.score_answer(right, copy.deepcopy(entry))
+            dataset.score_answer("[]" if right is None else right, copy.deepcopy(entry))
             return 0.0
 
 

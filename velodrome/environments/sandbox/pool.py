@@ -76,7 +76,12 @@ class Sandboxes:
         return box
 
     async def _next(self) -> Sandbox:
-        box = await (self._ready.popleft() if self._ready else self._start())
+        task = self._ready.popleft() if self._ready else asyncio.create_task(self._start())
+        try:
+            box = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._ready.append(task)  # for the next one who asks
+            raise
         while len(self._ready) < self.warm:
             self._ready.append(asyncio.create_task(self._start()))
         return await self._next() if box.ended else box  # a box that waited may have been killed

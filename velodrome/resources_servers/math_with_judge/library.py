@@ -13,7 +13,7 @@ import resource
 import signal
 from dataclasses import dataclass
 
-from velodrome.errors import VerifyError
+from velodrome.errors import RolloutError, VerifyError
 from velodrome.http.limiter import Limiter
 from velodrome.resources_servers.code_workers import CodeWorkers, WorkerEnded, make_copy
 from velodrome.threads import NoAnswer
@@ -51,9 +51,10 @@ class LibraryProcess:
     async def check(self, _: str, expected: str, text: str) -> Verdict:
         """The library's verdict on one answer."""
         signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
-        verdict = compare(expected, text)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        return verdict
+        try:
+            return compare(expected, text)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     async def aclose(self) -> None:
         """Nothing to free."""
@@ -98,6 +99,8 @@ class Library:
             elsewhere.charge(self._cpu_s)
             text = f"math-verify: no answer within library_timeout_s={self._cpu_s:g} of CPU time"
             raise LibraryTimeout(text) from None
+        except RolloutError as error:  # what the library raised
+            raise VerifyError(f"math-verify: {error}") from error
 
     async def aclose(self) -> None:
         await self._workers.aclose()
