@@ -171,11 +171,12 @@ def test_an_error_of_an_agent_is_the_same_error_behind_http() -> None:
     assert [item["type"] for item in there[3]] == ["reasoning", "message", "function_call", "function_call"]
 
 
-@pytest.mark.parametrize("route", ["responses", "chat/completions"])
-def test_a_caller_that_goes_away_stops_agent_and_model_and_the_session_is_closed(route: str) -> None:
+@pytest.mark.parametrize(("route", "stream"), [("responses", False), ("responses", True), ("chat/completions", False)])
+def test_a_caller_that_goes_away_stops_agent_and_model_and_the_session_is_closed(route: str, stream: bool) -> None:
     environment, model = Counted(), SecondTurn()
     with hosting.hosted(AGENT, lambda: SimpleAgent(model=model, environment=environment)) as url:
-        ask_and_leave(f"{url}/v1/{route}", {"input": "Go.", "messages": MESSAGES}, model, after=None)
+        body = {"input": "Go.", "messages": MESSAGES, "stream": stream}
+        ask_and_leave(f"{url}/v1/{route}", body, model, after=None)
         assert model.ended.wait(DEADLINE_S)
         assert environment.closed.acquire(timeout=DEADLINE_S)
     assert environment.opened == 1
